@@ -157,7 +157,9 @@ pub(crate) fn remove(root: &Path, host: &str) -> Result<(), HostFailure> {
     if !is_removed {
         return Err(none(&if names.is_empty() { "none".to_owned() } else { names.join(", ") }));
     }
-    tell(&format!("the connection to {host} ends; its folder and its members stay as they are"));
+    tell(&format!(
+        "the connection to {host} ends; its folder stays, and so do members that were started there by hand"
+    ));
     Ok(())
 }
 

@@ -4,8 +4,8 @@ use crate::carrier::{Carrier, CarrierError};
 use crate::inbound::offload;
 use agent_team::bus::Bus;
 use agent_team::relay::{
-    Displaced, KnownPlacements, NamePlaces, NameStep, Placement, RosterMirror, end_displaced,
-    name_key, parse_name_key,
+    Displaced, KnownPlacements, NamePlaces, NameStep, Placement, RosterMirror, TakeBack,
+    end_displaced, name_key, parse_name_key,
 };
 use agent_team::store::relay::{own_names, write_own_names};
 use agent_team::wire::AgentName;
@@ -18,6 +18,16 @@ use tokio::task::spawn_blocking;
 /// The time in which a host corrects what a forgetful carrier says of its names: some signs of life.
 const CORRECTED_WITHIN: Duration = Duration::from_secs(5);
 
+/// The outcome of the placement of a name on another host.
+pub(crate) enum PlaceOutcome {
+    /// It is placed there.
+    Placed,
+    /// Its agent runs, or may run, elsewhere.
+    Refused(String),
+    /// The carrier did not take it, for this reason.
+    Later(String),
+}
+
 /// The claims of this host.
 pub(crate) struct NameClaims {
     places: NamePlaces,
@@ -26,6 +36,8 @@ pub(crate) struct NameClaims {
     recorded: BTreeMap<AgentName, u64>,
     /// The agents that are to be ended unless their hosts correct it, with the time since which that is so.
     doubtful: BTreeMap<AgentName, Instant>,
+    /// The names that are to be taken back, each with the host on which its agent has not started in time.
+    taking_back: BTreeMap<AgentName, HostName>,
     /// The agents that are being ended.
     ending: Arc<Mutex<BTreeSet<AgentName>>>,
 }
@@ -38,7 +50,8 @@ impl NameClaims {
             BTreeMap::new()
         });
         let places = NamePlaces::sharing(host, recorded.clone(), shared);
-        Self { places, bus, recorded, doubtful: BTreeMap::new(), ending: Arc::default() }
+        let (doubtful, taking_back) = (BTreeMap::new(), BTreeMap::new());
+        Self { places, bus, recorded, doubtful, taking_back, ending: Arc::default() }
     }
 
     /// Notes a value of the carrier; returns whether it was a placement.
@@ -81,35 +94,56 @@ impl NameClaims {
                 NameStep::End(displaced) => self.end(displaced),
             }
         }
+        self.settle_taking_back(carrier, mirror).await;
         self.record().await;
     }
 
     /// Places a name on a host on which its agent is to start.
-    ///
-    /// # Errors
-    /// In words: the agent may run on another host, or the placement is not stored.
     pub(crate) async fn place(
         &mut self,
         (name, host): (&AgentName, &HostName),
         carrier: &Carrier,
         mirror: &RosterMirror,
-    ) -> Result<(), String> {
-        match self.places.place_on(name, host, mirror)? {
-            None => Ok(()),
-            Some(step) => self.take(step, carrier).await,
+    ) -> PlaceOutcome {
+        self.taking_back.remove(name);
+        let step = match self.places.place_on(name, host, mirror) {
+            Ok(None) => return PlaceOutcome::Placed,
+            Ok(Some(step)) => step,
+            Err(why) => return PlaceOutcome::Refused(why),
+        };
+        match self.take(step, carrier).await {
+            Ok(()) => PlaceOutcome::Placed,
+            Err(why) => PlaceOutcome::Later(why),
         }
     }
 
-    /// Takes back a name that this host has placed on another one, where its agent has not started in time.
-    pub(crate) async fn take_back(&mut self, name: &AgentName, from: &HostName, carrier: &Carrier) {
-        let Some(step) = self.places.take_back(name, from) else { return };
-        match self.take(step, carrier).await {
-            Ok(()) => {
-                tracing::info!(%name, %from, "a name is taken back: its agent has not started in time");
+    /// Takes back a name that this host has placed on another one, where its agent has not started in time. It is tried again
+    /// until the carrier takes it.
+    pub(crate) fn take_back(&mut self, name: AgentName, from: HostName) {
+        self.taking_back.insert(name, from);
+    }
+
+    /// Takes back the names that are to be taken back. An agent that is known to be alive there stays: it has started, and the
+    /// roster shows it.
+    async fn settle_taking_back(&mut self, carrier: &Carrier, mirror: &RosterMirror) {
+        for (name, from) in std::mem::take(&mut self.taking_back) {
+            if mirror.is_alive_on(&name, &from) {
+                continue;
             }
-            Err(why) => tracing::warn!(%name, %from, why, "a name is not taken back"),
+            match self.places.take_back(&name, &from) {
+                TakeBack::Done => {}
+                TakeBack::Later => drop(self.taking_back.insert(name, from)),
+                TakeBack::Step(step) => match self.take(step, carrier).await {
+                    Ok(()) => {
+                        tracing::info!(%name, %from, "a name is taken back: its agent has not started in time");
+                    }
+                    Err(why) => {
+                        tracing::info!(%name, %from, why, "a name is not taken back yet");
+                        self.taking_back.insert(name, from);
+                    }
+                },
+            }
         }
-        self.record().await;
     }
 
     /// Takes a step that changes a placement.

@@ -5,7 +5,7 @@ use crate::VERSION;
 use crate::carrier::Carrier;
 use crate::give_ups::{HostGiveUps, HostStates};
 use crate::inbound::{InboundEvent, offload};
-use crate::name_claims::NameClaims;
+use crate::name_claims::{NameClaims, PlaceOutcome};
 use crate::outbound::{OutboundEvent, WaitingCounts};
 use agent_team::bus::Bus;
 use agent_team::relay::{
@@ -65,8 +65,8 @@ pub(crate) enum PresenceEvent {
         name: AgentName,
         /// The host.
         host: HostName,
-        /// Gets the outcome; the error is in words.
-        outcome: oneshot::Sender<Result<(), String>>,
+        /// Gets the outcome.
+        outcome: oneshot::Sender<PlaceOutcome>,
     },
     /// An agent has not started on a host in time.
     TakeBack {
@@ -145,7 +145,7 @@ pub(crate) struct PresenceTask {
     /// Whether this host may take a name that another one has.
     replaces: bool,
     /// Called once the name is this host's.
-    on_named: fn(),
+    on_named: Box<dyn Fn() + Send + Sync>,
     name: NameState,
     names: NameClaims,
     give_ups: HostGiveUps,
@@ -172,7 +172,7 @@ impl PresenceTask {
             mpsc::UnboundedSender<OutboundEvent>,
         ),
         (bus, waiting, placements): (Arc<Bus>, WaitingCounts, KnownPlacements),
-        (replaces, on_named): (bool, fn()),
+        (replaces, on_named): (bool, Box<dyn Fn() + Send + Sync>),
     ) -> Self {
         let host = identity.host.clone();
         let names = NameClaims::new(host.clone(), bus, placements.clone());
@@ -280,12 +280,13 @@ impl PresenceTask {
             PresenceEvent::Place { name, host, outcome } => {
                 let placed = match &self.mirror {
                     Some(mirror) => self.names.place((&name, &host), &self.carrier, mirror).await,
-                    None => Err("the roster is being written".into()),
+                    None => PlaceOutcome::Later("the roster is being written".into()),
                 };
                 drop(outcome.send(placed));
             }
             PresenceEvent::TakeBack { name, from } => {
-                self.names.take_back(&name, &from, &self.carrier).await;
+                self.names.take_back(name, from);
+                self.settle_names().await;
             }
             PresenceEvent::End => {}
         }

@@ -5,7 +5,7 @@ use crate::failure::HostFailure;
 use crate::inbound::{InboundEvent, InboundTask};
 use crate::input_end;
 use crate::invitation::SERVING;
-use crate::orders::{OrdersIn, OrdersOut};
+use crate::orders::{IsNamed, OrdersIn, OrdersOut};
 use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
 use crate::own_server::{OwnServer, ServerAccess};
 use crate::presence::{NameLost, PresenceEvent, PresenceTask};
@@ -92,9 +92,16 @@ pub(crate) async fn serve(
         tracing::warn!(why, "the settings are not understood: the defaults are in force");
     }
     let bus = Arc::new(Bus::new(dir.clone(), limits, Arc::new(SystemClock)));
-    let on_named: fn() = if options.invited.is_some() { say_serving } else { || () };
+    let (is_named, is_invited) = (IsNamed::default(), options.invited.is_some());
+    let named = is_named.clone();
+    let on_named = Box::new(move || {
+        named.set();
+        if is_invited {
+            say_serving();
+        }
+    });
     let (tasks, outbound_end, presence_end) =
-        start_tasks(&carrier, &dir, &identity, &bus, (options.replaces, on_named));
+        start_tasks(&carrier, &dir, &identity, &bus, (options.replaces, on_named), is_named);
     let watching = [
         tokio::spawn(watch_files(TeamWatcher::of_mail(&dir), Arc::clone(&tasks.mail))),
         tokio::spawn(watch_files(TeamWatcher::of_members(&dir), Arc::clone(&tasks.members))),
@@ -248,7 +255,8 @@ fn start_tasks(
     dir: &TeamDir,
     identity: &HostIdentity,
     bus: &Arc<Bus>,
-    named: (bool, fn()),
+    named: (bool, Box<dyn Fn() + Send + Sync>),
+    is_named: IsNamed,
 ) -> (Tasks, JoinHandle<()>, PresenceEnd) {
     let team = dir.clone();
     let (mail, wake_for_members) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -282,9 +290,15 @@ fn start_tasks(
     let members = PresenceTask::new(carrier.clone(), dir, identity, channels, shared, named);
     let presence_end = tokio::spawn(members.run(presence_events, Arc::clone(&wake_for_members)));
     let new_orders = Arc::new(Notify::new());
-    let orders_out = OrdersOut::new(carrier.clone(), team.clone(), presence.clone());
+    let orders_out = OrdersOut {
+        carrier: carrier.clone(),
+        dir: team.clone(),
+        presence: presence.clone(),
+        is_named: is_named.clone(),
+        open: Arc::default(),
+    };
     tokio::spawn(orders_out.run(Arc::clone(&new_orders)));
-    let orders = OrdersIn::new(team);
+    let orders = OrdersIn::new(team, is_named);
     let tasks =
         Tasks { mail, members: wake_for_members, inbound, outbound, presence, orders, new_orders };
     (tasks, outbound_end, presence_end)

@@ -51,7 +51,7 @@ pub(crate) fn ordered_on(team: &TeamDir, host: &str) -> Result<Vec<AgentName>, F
     let roster = roster::read(team)?;
     let ordered = roster.members.iter().filter(|member| {
         member.host.as_deref() == Some(host)
-            && member.alive == Some(true)
+            && (member.alive == Some(true) || !member.status.is_over())
             && member.started_by == StartedBy::Lead
     });
     Ok(ordered.filter_map(|member| AgentName::member(&member.name).ok()).collect())
@@ -102,6 +102,11 @@ pub(crate) async fn stop_team(
     members: Vec<AgentName>,
 ) -> Result<Vec<StopOutcome>, Failure> {
     let lead = AgentName::lead();
+    if let Some(home) = roster::read(bus.dir())?.home_of(lead.as_str()).filter(|it| it.is_alive) {
+        let why = format!("its lead runs on host {}", home.host);
+        let hint = format!("run `team stop --all` on {}", home.host);
+        return Err(Failure::new(Exit::Usage, "the team is not stopped from here", why, hint));
+    }
     let has_lead = is_alive(bus.dir(), &lead);
     if has_lead {
         // The roster shows the lead as stopping while its teammates are stopped, before it is stopped itself.

@@ -10,6 +10,7 @@ use crate::app::output::{exit_after, print, print_result};
 use crate::app::stop_members::{ordered_on, outcome_lines, stop_with_progress};
 use crate::error::{Exit, Failure};
 use crate::protocol::ladder::Urgency;
+use crate::store::relay;
 use crate::wire::roster::ExitCause;
 use serde_json::json;
 use std::ffi::OsString;
@@ -51,11 +52,16 @@ struct Passed {
 /// Ends the teammates that a lead has started on the host which is removed.
 fn end_members(context: &Context, args: &[OsString]) -> Result<(), Failure> {
     context.refuse_inside_agent("host rm")?;
-    let host = args.first().and_then(|host| host.to_str()).unwrap_or_default();
+    // Other arguments are for team-host to refuse.
+    let [host] = args else { return Ok(()) };
+    let host = host.to_str().unwrap_or_default();
     if !context.team_path.exists() {
         return Ok(());
     }
     let bus = context.team_bus()?;
+    if !relay::ssh_hosts(bus.dir())?.iter().any(|added| added.host.as_str() == host) {
+        return Ok(());
+    }
     let names = ordered_on(bus.dir(), host)?;
     if names.is_empty() {
         return Ok(());

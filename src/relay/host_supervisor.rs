@@ -4,15 +4,18 @@
 use super::RelayError;
 use crate::os::async_fd::ReadableFd;
 use crate::os::child::spawn_in_own_session;
-use crate::os::pidfd::Pidfd;
+use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::store::TeamDir;
-use crate::store::relay::{is_supervised, open_host_supervisor_log};
+use crate::store::relay::{is_supervised, open_host_supervisor_printed};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The program that has the supervisor as one of its commands.
 const PROGRAM: &str = "team";
+
+/// The most characters of what a failed supervisor has said, for the host that gave the order.
+const MOST_SAID: usize = 600;
 
 /// The supervisor of this host as a child of its relay.
 #[derive(Debug)]
@@ -33,7 +36,7 @@ impl HostSupervisorProcess {
         let failed = |why: io::Error| RelayError::Supervisor(why);
         let mut command = Command::new(program().map_err(failed)?);
         command.arg("supervise").arg("--dir").arg(dir.root()).current_dir(dir.workspace());
-        let printed = open_host_supervisor_log(dir)?;
+        let printed = open_host_supervisor_printed(dir)?;
         command.stdout(Stdio::null()).stderr(printed);
         let process = spawn_in_own_session(command).map_err(failed)?;
         tracing::info!(pid = process.pid(), "the supervisor of this host is started");
@@ -41,13 +44,20 @@ impl HostSupervisorProcess {
         Ok(Some(Self { process, exit }))
     }
 
-    /// Waits until it has ended, and reaps it.
+    /// Waits until it has ended, and reaps it. Returns the reason for which it has failed, in its words; `None` if it has not.
     ///
     /// # Errors
     /// Its end cannot be waited for.
-    pub async fn ended(self) -> io::Result<String> {
+    pub async fn ended(self, dir: &TeamDir) -> io::Result<Option<String>> {
         self.exit.wait().await?;
-        Ok(self.process.wait()?.to_string())
+        let exit = self.process.wait()?;
+        if matches!(exit, ExitKind::Code(0)) {
+            return Ok(None);
+        }
+        let printed = std::fs::read_to_string(dir.host_supervisor_printed()).unwrap_or_default();
+        let said: Vec<_> = printed.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let said = said.join("; ").chars().take(MOST_SAID).collect::<String>();
+        Ok(Some(if said.is_empty() { exit.to_string() } else { said }))
     }
 }
 

@@ -24,7 +24,7 @@ pub use displaced::end_displaced;
 pub use given_up::{GiveUp, GiveUpStep, GiveUps, HostState, give_up_key, parse_give_up_key};
 pub use host_supervisor::HostSupervisorProcess;
 pub use inbound::{Arrived, Inbound, InboundFrame};
-pub use names::{Displaced, NamePlaces, NameStep, name_key, parse_name_key};
+pub use names::{Displaced, NamePlaces, NameStep, TakeBack, name_key, parse_name_key};
 pub use outbound::{Outbound, OutboundFrame, Recipient, TakenIn};
 pub use placements::{KnownPlacements, Placement};
 pub use roster::{HostEntry, RosterMirror, member_key, parse_member_key};

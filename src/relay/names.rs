@@ -23,6 +23,17 @@ pub enum NameStep {
     End(Displaced),
 }
 
+/// The way in which a name is taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TakeBack {
+    /// It is not placed on that host any more.
+    Done,
+    /// The carrier has forgotten it, and is told of it again first.
+    Later,
+    /// By this step.
+    Step(NameStep),
+}
+
 /// An agent of this host whose name belongs to another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Displaced {
@@ -166,12 +177,18 @@ impl NamePlaces {
 
     /// Returns the step by which this host takes back a name that it has placed on another one, where no agent has started in
     /// time. One that starts there later is ended.
-    pub fn take_back(&self, name: &AgentName, from: &HostName) -> Option<NameStep> {
-        let Place { placement, revision, .. } = self.places.get(name)?;
+    pub fn take_back(&self, name: &AgentName, from: &HostName) -> TakeBack {
+        let Some(Place { placement, revision, .. }) =
+            self.places.get(name).filter(|place| place.placement.host == *from)
+        else {
+            return TakeBack::Done;
+        };
         let mut next = Placement::new(self.host.clone(), placement.term + 1);
         next.taken_from = Some(from.clone());
-        let step = |revision: u64| NameStep::Replace(name.clone(), next, revision);
-        revision.filter(|_| placement.host == *from).map(step)
+        match revision {
+            Some(revision) => TakeBack::Step(NameStep::Replace(name.clone(), next, *revision)),
+            None => TakeBack::Later,
+        }
     }
 
     fn step(&self, name: &AgentName, mirror: &RosterMirror) -> Option<NameStep> {
@@ -369,11 +386,13 @@ mod tests {
         let carol = name("carol");
         let mut lead = NamePlaces::new(host("b"), BTreeMap::new());
         lead.note(carol.clone(), Some(at("a", 1)), 7);
-        let Some(NameStep::Replace(_, taken_back, 7)) = lead.take_back(&carol, &host("a")) else {
+        let TakeBack::Step(NameStep::Replace(_, taken_back, 7)) =
+            lead.take_back(&carol, &host("a"))
+        else {
             panic!("it is not taken back");
         };
         assert_eq!((&taken_back.host, taken_back.term), (&host("b"), 2));
-        assert_eq!(lead.take_back(&carol, &host("c")), None, "it is not placed there");
+        assert_eq!(lead.take_back(&carol, &host("c")), TakeBack::Done, "it is not placed there");
         let mut names = NamePlaces::new(host("a"), BTreeMap::new());
         names.note(carol.clone(), Some(taken_back), 8);
         // No agent of that name is on b.

@@ -184,6 +184,12 @@ impl RosterMirror {
         }
     }
 
+    /// Whether a host has said last that its agent of this name is alive.
+    pub fn is_alive_on(&self, name: &AgentName, host: &HostName) -> bool {
+        let told = self.others.get(host).and_then(|other| other.entries.get(name));
+        told.is_some_and(|told| told.alive)
+    }
+
     /// Notes the time since which a host is not heard; `None` if it is heard.
     pub fn set_away(&mut self, host: &HostName, since: Option<WallTime>) {
         let other = self.others.entry(host.clone()).or_default();

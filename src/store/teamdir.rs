@@ -301,6 +301,7 @@ paths! {
     relay_order(side: OrderSide, id: &OrderId) = "run/.state/relay/orders/{side}/{id}.json";
     relay_order_answer(side: OrderSide, id: &OrderId) = "run/.state/relay/orders/{side}/{id}.answer.json";
     host_supervisor_lock() = "run/.state/relay/supervisor.lock";
+    host_supervisor_printed() = "run/.state/relay/supervisor.printed";
     host_supervisor_log() = "run/.state/relay/supervisor.jsonl";
     old_host_supervisor_log() = "run/.state/relay/supervisor.old.jsonl";
     relay_given_up() = "run/.state/relay/given_up.json";

@@ -2,6 +2,7 @@
 
 use super::host_orders::{HostChoice, OrderFailure, TRANSPORT_WITHIN, choose_host, give};
 use super::supervisor::{Supervisor, SupervisorRole};
+use crate::protocol::ladder::Urgency;
 use crate::store::relay::{self, order_id};
 use crate::store::{asynchronous::offload, roster};
 use crate::tools::{SpawnOrder, ToolError};
@@ -17,6 +18,22 @@ const PREPARED_WITHIN: Duration = Duration::from_secs(20);
 
 /// The time in which an agent that has started on another host is on the roster of this one.
 const KNOWN_WITHIN: Duration = Duration::from_secs(3);
+
+/// A start on another host that is awaited, as long as this value lives.
+struct StartingElsewhere<'a>(&'a Supervisor);
+
+impl<'a> StartingElsewhere<'a> {
+    fn begin(supervisor: &'a Supervisor) -> Self {
+        supervisor.starting_elsewhere.send_modify(|count| *count += 1);
+        Self(supervisor)
+    }
+}
+
+impl Drop for StartingElsewhere<'_> {
+    fn drop(&mut self) {
+        self.0.starting_elsewhere.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
 
 impl Supervisor {
     /// Returns the host on which an ordered teammate runs or is to run, if it is another one. Without a word for it, that is the
@@ -89,6 +106,7 @@ impl Supervisor {
             mode,
             isolation,
         }));
+        let _starting = StartingElsewhere::begin(self);
         let within = READY_TIMEOUT.max(AGENT_READY_TIMEOUT) + PREPARED_WITHIN + TRANSPORT_WITHIN;
         let answer =
             give(self.config.bus.dir(), &host, (id, spawn), (&*self.config.clock, within)).await;
@@ -111,9 +129,19 @@ impl Supervisor {
                 Err(refused("its answer is for another order".into()))
             }
             Err(why @ OrderFailure::Unanswered { .. }) => Err(ToolError::Reply(format!(
-                "{why}; if {name} starts there after all, it is ended"
+                "{why}; list_teammates says whether {name} runs there after all"
             ))),
             Err(why) => Err(refused(why.to_string())),
+        }
+    }
+
+    /// Waits for the starts on other hosts that are under way, unless the team is stopped without requests.
+    pub(super) async fn wait_started_elsewhere(&self) {
+        let mut starting = self.starting_elsewhere.subscribe();
+        let mut urgency = self.urgency.subscribe();
+        tokio::select! {
+            _ = starting.wait_for(|count| *count == 0) => {}
+            _ = urgency.wait_for(|urgency| *urgency > Urgency::Polite) => {}
         }
     }
 
@@ -144,7 +172,8 @@ impl Supervisor {
         let Ok(roster) = roster::read(dir) else { return Vec::new() };
         let ordered = roster.members.iter().filter(|member| {
             member.host.is_some()
-                && member.alive == Some(true)
+                && !member.given_up
+                && (member.alive == Some(true) || !member.status.is_over())
                 && member.started_by == StartedBy::Lead
         });
         ordered.filter_map(|member| AgentName::member(&member.name).ok()).collect()

@@ -93,10 +93,13 @@ impl StopOutcome {
     }
 }
 
-/// Returns the host of a member that does not run on this one.
-fn host_of(dir: &TeamDir, name: &AgentName) -> Option<String> {
+/// Returns the host of a member that does not run on this one, and its incarnation if its end is not recorded.
+fn home_of(dir: &TeamDir, name: &AgentName) -> Option<(HostName, Option<String>)> {
     let roster = roster::read(dir).ok()?;
-    roster.host_of(name.as_str()).map(ToOwned::to_owned)
+    let member = roster.member(name.as_str())?;
+    let host = HostName::parse(member.host.as_deref()?).ok()?;
+    let is_over = member.status.is_over() || member.given_up;
+    Some((host, (!is_over).then(|| member.incarnation.clone())))
 }
 
 /// Describes the end of a member, as in [`StopOutcome::rung`], to a person.
@@ -142,8 +145,13 @@ impl StopPlan {
             if let Ok(Liveness::Alive(Some(record))) = liveness::probe(dir, &name) {
                 break record;
             }
-            if let Some(host) = host_of(dir, &name) {
-                return StopOutcome { host: Some(host), ..StopOutcome::not_running(name) };
+            if let Some((host, incarnation)) = home_of(dir, &name) {
+                let Some(incarnation) = incarnation else {
+                    let host = Some(host.to_string());
+                    return StopOutcome { host, ..StopOutcome::not_running(name) };
+                };
+                // It may be about to be started again there.
+                return self.stop_on_host(host, MemberId { name, incarnation }).await;
             }
             if self.cancel_start(&name).await {
                 return StopOutcome::not_running(name);

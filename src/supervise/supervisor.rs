@@ -99,6 +99,8 @@ pub(crate) struct Supervisor {
     /// Whether the team is being stopped, so that no process is started any more.
     pub(super) is_closing: Cell<bool>,
     pub(super) relay: RefCell<RelayProcess>,
+    /// The number of teammates whose start on another host is awaited.
+    pub(super) starting_elsewhere: watch::Sender<usize>,
     /// The teammates that were alive on other hosts at the last look.
     pub(super) elsewhere: RefCell<BTreeSet<String>>,
 }
@@ -113,6 +115,7 @@ impl Supervisor {
             exit_hooks: watch::Sender::new(0),
             is_closing: Cell::new(false),
             relay: RefCell::default(),
+            starting_elsewhere: watch::Sender::new(0),
             elsewhere: RefCell::default(),
         })
     }
@@ -169,6 +172,7 @@ impl Supervisor {
         self.is_closing.set(true);
         let mut names = self.members.with_process();
         if matches!(self.config.role, SupervisorRole::Lead(_)) {
+            self.wait_started_elsewhere().await;
             names.extend(self.on_other_hosts());
         }
         let names: Vec<AgentName> = names.into_iter().collect();

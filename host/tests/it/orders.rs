@@ -8,7 +8,7 @@ use agent_team::store::relay::{
 };
 use agent_team::store::{Clock, Fsync, SystemClock, roster};
 use agent_team::wire::carried::HostName;
-use agent_team::wire::host_order::{HostOrder, Order, OrderSide, SpawnThere};
+use agent_team::wire::host_order::{HostOrder, Order, OrderId, OrderSide, SpawnThere};
 use agent_team::wire::permission::PermissionMode;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -53,6 +53,28 @@ fn pid_of(machine: &Machine, member: &str) -> Option<i32> {
 
 fn is_idle(machine: &Machine, member: &str) -> bool {
     machine.member(member).is_some_and(|it| it["status"] == "idle" && it["alive"] == true)
+}
+
+/// Returns an order to start carol on gpu1, for whose answer somebody waits so long.
+fn spawn_order(id: &str, within: Duration) -> (OrderId, HostOrder) {
+    let spawn = SpawnThere {
+        name: "carol".into(),
+        role: "trainer".into(),
+        role_has_file: false,
+        prompt: "Train.".into(),
+        message_id: id.into(),
+        model: Some("rehearsal".into()),
+        model_of_lead: None,
+        mode_of_lead: PermissionMode::Default,
+        mode: None,
+        isolation: None,
+    };
+    let order = HostOrder {
+        host: HostName::parse("gpu1").unwrap(),
+        until: SystemClock.now() + within,
+        order: Order::Spawn(Box::new(spawn)),
+    };
+    (order_id(id), order)
 }
 
 fn is_gone(machine: &Machine, pid: i32) -> bool {
@@ -312,24 +334,7 @@ fn an_agent_that_starts_after_nobody_waits_for_it_any_more_is_ended() {
         .unwrap();
     });
     is_held.recv().unwrap();
-    let spawn = SpawnThere {
-        name: "carol".into(),
-        role: "trainer".into(),
-        role_has_file: false,
-        prompt: "Train.".into(),
-        message_id: "m1".into(),
-        model: Some("rehearsal".into()),
-        model_of_lead: None,
-        mode_of_lead: PermissionMode::Default,
-        mode: None,
-        isolation: None,
-    };
-    let order = HostOrder {
-        host: HostName::parse("gpu1").unwrap(),
-        until: SystemClock.now() + Duration::from_millis(1500),
-        order: Order::Spawn(Box::new(spawn)),
-    };
-    let id = order_id("late");
+    let (id, order) = spawn_order("late", Duration::from_millis(1500));
     put_order(&ann.dir, OrderSide::Out, &id, &order).unwrap();
     machines.eventually("the order is given up", || {
         read_order(&ann.dir, OrderSide::Out, &id).unwrap().is_none()
@@ -372,4 +377,68 @@ fn a_lead_starts_a_teammate_of_a_host_that_was_given_up_anew() {
         is_idle(ann, "dave") && ann.member("dave").unwrap()["host"] == "gpu2"
     });
     assert_eq!(lead.quit(), Some(0), "{}", said(ann));
+}
+
+#[test]
+fn a_supervisor_that_cannot_start_says_why_and_is_not_started_again_and_again() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let mut lead = Lead::start(ann, &[]);
+    machines.eventually("gpu1 knows the lead", || gpu.is_alive("lead") == Some(true));
+    let settings = gpu.folder().join(".team/settings.toml");
+    File::create(&settings).unwrap().write_all(b"lead_away = \"soon\"\n").unwrap();
+    lead.say("Spawn carol (trainer) on gpu1.");
+    machines.eventually("the lead is told the reason", || {
+        let transcript = ann.transcript("lead");
+        transcript.contains("no supervisor runs there") && transcript.contains("lead_away")
+    });
+    let log = fs::read_to_string(gpu.dir.relay_log()).unwrap();
+    assert_eq!(log.matches("the supervisor of this host is started").count(), 1, "{log}");
+    fs::remove_file(settings).unwrap();
+    lead.say("Spawn carol (trainer) on gpu1.");
+    machines.eventually("carol is idle", || is_idle(ann, "carol"));
+    assert_eq!(lead.quit(), Some(0), "{}", said(ann));
+}
+
+#[test]
+fn a_prompt_that_does_not_reach_a_host_ends_nobody_there() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let mut lead = Lead::start(ann, &[]);
+    machines.eventually("gpu1 knows the lead", || gpu.is_alive("lead") == Some(true));
+    lead.say("Spawn carol (trainer) on gpu1.");
+    machines.eventually("carol is idle", || is_idle(ann, "carol"));
+    let pid = pid_of(gpu, "carol").unwrap();
+    machines.network.cut("gpu1");
+    let (id, order) = spawn_order("again", Duration::from_millis(1500));
+    put_order(&ann.dir, OrderSide::Out, &id, &order).unwrap();
+    machines.eventually("the order is given up", || {
+        read_order(&ann.dir, OrderSide::Out, &id).unwrap().is_none()
+    });
+    machines.network.heal("gpu1");
+    machines.eventually("gpu1 is back", || ann.member("carol").unwrap()["away"] == false);
+    ann.team_ok(&["send", "carol", "send lead \"still here\""]);
+    machines.eventually("she goes on", || ann.has_mail("lead", "still here"));
+    assert_eq!(pid_of(gpu, "carol"), Some(pid));
+    let log = fs::read_to_string(ann.dir.relay_log()).unwrap();
+    assert!(!log.contains("a name is taken back"), "{log}");
+    assert_eq!(lead.quit(), Some(0), "{}", said(ann));
+}
+
+#[test]
+fn a_lead_that_quits_while_a_teammate_starts_on_another_host_leaves_none_behind() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let mut lead = Lead::start(ann, &[]);
+    machines.eventually("gpu1 knows the lead", || gpu.is_alive("lead") == Some(true));
+    lead.say("Spawn carol (trainer) on gpu1.");
+    machines.eventually("the order is given", || {
+        !open_orders(&ann.dir, OrderSide::Out).unwrap().is_empty() || is_idle(ann, "carol")
+    });
+    lead.say("/quit");
+    assert_eq!(lead.quit(), Some(0), "{}", said(ann));
+    machines.eventually("nobody runs on gpu1", || {
+        gpu.is_alive("carol") != Some(true) && !is_supervised(&gpu.dir).unwrap()
+    });
+    assert!(open_orders(&ann.dir, OrderSide::Out).unwrap().is_empty());
 }

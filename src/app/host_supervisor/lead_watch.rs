@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 pub(super) struct LeadWatch {
     limit: Duration,
     heard: Instant,
-    is_over: bool,
 }
 
 impl LeadWatch {
     pub(super) fn new(limit: Duration) -> Self {
-        Self { limit, heard: Instant::now(), is_over: false }
+        Self { limit, heard: Instant::now() }
     }
 
     /// Notes whether the lead is heard now. Returns whether it was not heard for too long.
@@ -22,13 +21,7 @@ impl LeadWatch {
         if is_heard {
             self.heard = Instant::now();
         }
-        self.is_over = self.heard.elapsed() > self.limit;
-        self.is_over
-    }
-
-    /// Whether the lead was not heard for too long at the last look.
-    pub(super) fn has_ended_team(&self) -> bool {
-        self.is_over
+        self.heard.elapsed() > self.limit
     }
 }
 

@@ -36,6 +36,7 @@ use lead_watch::LeadWatch;
 use orders::{HostSupervisor, Orders, has_own_lead};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 
 /// The time without a teammate and without an order after which the process ends.
 const IDLE_FOR: Duration = Duration::from_secs(5);
@@ -95,8 +96,8 @@ async fn serve(context: &Context, team: &TeamDir) -> Result<Exit, Failure> {
             _ = signals.next() => break "it was told to",
         }
     };
-    let cause = if lead.has_ended_team() { ExitCause::LeadLost } else { ExitCause::TeamStopped };
-    let outcomes = host.supervisor.stop_all(why, cause).await;
+    // The lead has not ordered it, so it is told.
+    let outcomes = host.supervisor.stop_all(why, ExitCause::LeadLost).await;
     let stuck = outcomes.iter().filter(|it| it.is_stuck()).map(|it| &it.name);
     tracing::info!(why, stuck = log_words::listed(stuck), "the supervisor of this host ends");
     Ok(Exit::Ok)
@@ -154,5 +155,8 @@ async fn start(
         recover::recover(&plan, EarlierTeam::default()).await?;
     }
     let lead_away = Duration::from_secs(settings.lead_away.value);
-    Ok((Rc::new(HostSupervisor { bus, supervisor, own_model: named }), lead_away))
+    Ok((
+        Rc::new(HostSupervisor { bus, supervisor, own_model: named, spawning: Mutex::new(()) }),
+        lead_away,
+    ))
 }

@@ -3,7 +3,7 @@
 use crate::bus::Bus;
 use crate::os::{Clock, SystemClock};
 use crate::store::asynchronous::offload;
-use crate::store::relay::{open_orders, put_answer, read_order, remove_old_orders};
+use crate::store::relay::{open_orders, put_answer, read_order, remove_old_orders, remove_order};
 use crate::store::{Liveness, RoleMatch, StoreError, TeamDir, liveness, roster};
 use crate::supervise::stop::StopOutcome;
 use crate::supervise::stop_elsewhere::urgency_of;
@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 
 /// The age of an answer from which the order is not given again.
 const ANSWERS_FOR: Duration = Duration::from_secs(600);
@@ -29,6 +30,8 @@ pub(super) struct HostSupervisor {
     pub(super) supervisor: Rc<Supervisor>,
     /// The model of the settings of this host.
     pub(super) own_model: Option<String>,
+    /// Held while a teammate is started.
+    pub(super) spawning: Mutex<()>,
 }
 
 /// The time in which a lead that has just started is known on this host.
@@ -80,8 +83,23 @@ impl Orders {
 impl HostSupervisor {
     async fn carry_out(&self, id: &OrderId) -> Result<(), StoreError> {
         let (team, order_id) = (self.bus.dir().clone(), id.clone());
-        let order = offload(move || read_order(&team, OrderSide::In, &order_id)).await?;
-        let Some(HostOrder { host, order, .. }) = order else { return Ok(()) };
+        let read = move || match read_order(&team, OrderSide::In, &order_id) {
+            // Nobody has asked for it for a while: the other host has given it up.
+            Ok(Some(order)) if order.until < SystemClock.now() => {
+                remove_order(&team, OrderSide::In, &order_id).map(|()| None)
+            }
+            Ok(order) => Ok(order.map(Ok)),
+            Err(why) => Ok(Some(Err(why.to_string()))),
+        };
+        let (host, order) = match offload(read).await? {
+            None => return Ok(()),
+            Some(Ok(HostOrder { host, order, .. })) => (host, order),
+            Some(Err(why)) => {
+                let (team, id) = (self.bus.dir().clone(), id.clone());
+                let answer = OrderAnswer::Refused { why };
+                return offload(move || put_answer(&team, OrderSide::In, &id, &answer)).await;
+            }
+        };
         let answer = match order {
             Order::Spawn(spawn) => {
                 tracing::info!(%id, %host, name = spawn.name, "another host orders a teammate");
@@ -113,6 +131,8 @@ impl HostSupervisor {
         })
         .await?;
         let name = AgentName::member(&order.name).map_err(|why| why.to_string())?;
+        // The mode of one order is not that of another one.
+        let _alone = self.spawning.lock().await;
         self.supervisor.set_mode(order.mode_of_lead);
         self.supervisor.set_default_model(self.own_model.clone().or(order.model_of_lead));
         let spawn = SpawnOrder {
@@ -148,16 +168,33 @@ impl HostSupervisor {
     async fn stop(&self, order: StopThere) -> Result<OrderAnswer, String> {
         let name = AgentName::member(&order.name).map_err(|why| why.to_string())?;
         let by = AgentName::mailbox(&order.by).unwrap_or_else(|_| AgentName::user());
-        let (bus, member) = (Arc::clone(&self.bus), name.clone());
-        let record = offload(move || liveness::last_record(bus.dir(), &member)).await;
-        let record = record.map_err(|why| why.to_string())?;
-        let is_another = record.is_none_or(|record| record.incarnation != order.incarnation);
-        if is_another {
+        let (bus, member, incarnation) =
+            (Arc::clone(&self.bus), name.clone(), order.incarnation.clone());
+        let is_it = offload(move || is_incarnation(bus.dir(), &member, &incarnation)).await?;
+        if !is_it {
             return Ok(OrderAnswer::Stopped { rung: None, refusal: None });
         }
         let why = (&by, order.reason.as_str(), order.cause);
         let outcome = self.supervisor.stop_for_host(name, why, urgency_of(order.first)).await;
         outcome.map(StopOutcome::into_answer).ok_or_else(|| "nothing was stopped".into())
+    }
+}
+
+/// Whether a member is, or was last, this incarnation.
+///
+/// # Errors
+/// In words: another incarnation runs by now, or it is not known.
+fn is_incarnation(team: &TeamDir, name: &AgentName, incarnation: &str) -> Result<bool, String> {
+    match liveness::probe(team, name).map_err(|why| why.to_string())? {
+        Liveness::Alive(Some(record)) if record.incarnation != incarnation => {
+            Err(format!("{name} was started again there meanwhile; try again"))
+        }
+        Liveness::Alive(_) => Ok(true),
+        Liveness::Dead => {
+            let roster = roster::read(team).map_err(|why| why.to_string())?;
+            let entry = roster.member(name.as_str());
+            Ok(entry.is_some_and(|entry| entry.incarnation == incarnation))
+        }
     }
 }
 
@@ -178,6 +215,8 @@ fn is_host_of_lead(team: &TeamDir, host: &HostName) -> Result<bool, String> {
 pub(super) fn has_own_lead(team: &TeamDir) -> bool {
     match liveness::probe(team, &AgentName::lead()) {
         Ok(Liveness::Alive(record)) => record.is_none_or(|record| record.host.is_empty()),
-        Ok(Liveness::Dead) | Err(_) => false,
+        Ok(Liveness::Dead) => false,
+        // Its teammates are not taken for left ones on a guess.
+        Err(_) => true,
     }
 }

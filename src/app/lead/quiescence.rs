@@ -5,8 +5,9 @@
 
 use super::runtime::LeadRuntime;
 use crate::os::{Clock, SystemClock, local_time};
+use crate::store::relay::{self, KnownHost};
 use crate::store::timers::MemberTimers;
-use crate::store::{Liveness, TeamDir, background, liveness, relay, roster, unread};
+use crate::store::{Liveness, TeamDir, background, liveness, roster, unread};
 use crate::tasks::Tasks;
 use crate::timers::{self, when_in_words};
 use crate::ui::roster::age;
@@ -105,7 +106,8 @@ fn are_other_hosts_quiet(team: &TeamDir, roster: &Roster) -> bool {
     }
     let now = SystemClock.now();
     let known = relay::known_hosts(team).unwrap_or_default();
-    known.iter().all(|host| host.waiting == 0 || is_long_away(host.away_since))
+    let may_wait = |host: &KnownHost| host.is_given_up || is_long_away(host.away_since);
+    known.iter().all(|host| host.waiting == 0 || may_wait(host))
         && relay::last_change(team).is_ok_and(|changed| now.since(changed) > HOSTS_QUIET_FOR)
 }
 

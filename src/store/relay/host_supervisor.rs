@@ -42,6 +42,15 @@ pub fn is_supervised(dir: &TeamDir) -> Result<bool, StoreError> {
     super::is_held(&dir.host_supervisor_lock())
 }
 
+/// Creates the file for what the supervisor prints. What an earlier one has printed is gone.
+///
+/// # Errors
+/// The file cannot be created.
+pub fn open_host_supervisor_printed(dir: &TeamDir) -> Result<File, StoreError> {
+    super::orders::make_order_folders(dir)?;
+    super::open_emptied(&dir.host_supervisor_printed())
+}
+
 /// Opens the log of the supervisor for appending. One that is too large becomes `supervisor.old.jsonl`.
 ///
 /// # Errors

@@ -19,10 +19,12 @@ mod tests;
 
 pub use arrivals::{Arrivals, Link, LinkState, Range};
 pub use given_up::{GivenUpHost, change_given_up_hosts, given_up_hosts};
-pub use host_supervisor::{HostSupervisorLock, is_supervised, open_host_supervisor_log};
+pub use host_supervisor::{
+    HostSupervisorLock, is_supervised, open_host_supervisor_log, open_host_supervisor_printed,
+};
 pub use orders::{
-    make_order_folders, open_orders, order_id, put_answer, put_order, read_answer, read_order,
-    remove_old_orders, remove_order,
+    ORDER_HELD_FOR, make_order_folders, open_orders, order_id, put_answer, put_order, read_answer,
+    read_order, remove_old_orders, remove_order,
 };
 pub use outbox::{Outbox, RefusedMessage};
 pub use search::highest_arrived;
@@ -276,9 +278,13 @@ fn open_rotated(path: &Path, old: &Path) -> Result<File, StoreError> {
 /// # Errors
 /// The file cannot be created.
 pub(crate) fn open_printed(dir: &TeamDir) -> Result<File, StoreError> {
-    let path = dir.relay_printed();
-    let file = open_or_create(&path, Access::Append)?;
-    file.set_len(0).at(&path)?;
+    open_emptied(&dir.relay_printed())
+}
+
+/// Opens a file for appending, without what it had.
+fn open_emptied(path: &Path) -> Result<File, StoreError> {
+    let file = open_or_create(path, Access::Append)?;
+    file.set_len(0).at(path)?;
     Ok(file)
 }
 

@@ -15,6 +15,9 @@ use std::time::Duration;
 const ENDING: &str = ".json";
 const ANSWER_ENDING: &str = ".answer.json";
 
+/// The time for which an order of another host stands without being asked for again. A supervisor begins with none that is older.
+pub const ORDER_HELD_FOR: Duration = Duration::from_secs(10);
+
 /// The most bytes of an order: a prompt may be as long as a message.
 const MOST_ORDER_BYTES: u64 = 4 * 1024 * 1024;
 

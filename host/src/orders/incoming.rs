@@ -1,0 +1,132 @@
+//! The orders of other hosts to this one, and the supervisor that carries them out.
+
+use super::{CarriedOrder, IsNamed, OrderState};
+use crate::carrier::Reply;
+use crate::inbound::offload;
+use agent_team::relay::{HostSupervisorProcess, RelayError};
+use agent_team::store::relay::{
+    ORDER_HELD_FOR, open_orders, put_answer, put_order, read_answer, read_order,
+};
+use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
+use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
+use agent_team::wire::host_order::{HostOrder, Order, OrderAnswer, OrderId, OrderSide};
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// The orders of other hosts to this one.
+pub(crate) struct OrdersIn {
+    dir: TeamDir,
+    is_named: IsNamed,
+    /// Whether a supervisor that this relay has started runs. It is locked while an order is put down: two asks for one order
+    /// would write one file.
+    is_supervised: Arc<Mutex<bool>>,
+}
+
+impl OrdersIn {
+    pub(crate) fn new(dir: TeamDir, is_named: IsNamed) -> Self {
+        Self { dir, is_named, is_supervised: Arc::default() }
+    }
+
+    /// Takes an order of a host, or says how far it has come.
+    pub(crate) fn asked(&self, from: HostName, body: &[u8], reply: Reply) {
+        if !self.is_named.get() {
+            // The order is given again.
+            return;
+        }
+        let Ok(CarriedOrder { id, order, v: RELAY_PROTOCOL }) = serde_json::from_slice(body) else {
+            tracing::warn!(%from, "what came is no order");
+            return;
+        };
+        let (dir, is_supervised) = (self.dir.clone(), Arc::clone(&self.is_supervised));
+        tokio::spawn(async move {
+            let answer = put_down(&dir, from, &id, order, &is_supervised).await;
+            let answer = answer.unwrap_or_else(|why| {
+                tracing::warn!(%id, %why, "an order of another host is not taken yet");
+                None
+            });
+            if let Ok(body) = serde_json::to_vec(&OrderState { answer }) {
+                drop(reply.answer(body.into()).await);
+            }
+        });
+    }
+}
+
+/// Puts an order down, unless it is there, and sees to it that a supervisor runs. Returns its answer if there is one.
+async fn put_down(
+    dir: &TeamDir,
+    from: HostName,
+    id: &OrderId,
+    order: Order,
+    is_supervised: &Arc<Mutex<bool>>,
+) -> Result<Option<OrderAnswer>, StoreError> {
+    let mut runs = is_supervised.lock().await;
+    let (team, order_id) = (dir.clone(), id.clone());
+    let look = move || {
+        let answer = read_answer(&team, OrderSide::In, &order_id)?;
+        if answer.is_none() {
+            let now = SystemClock.now();
+            let known = read_order(&team, OrderSide::In, &order_id)?;
+            // It is asked for still: a supervisor that begins with it may do so.
+            if known.is_none_or(|known| known.until < now + ORDER_HELD_FOR / 2) {
+                let order = HostOrder { host: from, until: now + ORDER_HELD_FOR, order };
+                put_order(&team, OrderSide::In, &order_id, &order)?;
+            }
+        }
+        Ok::<_, StoreError>(answer)
+    };
+    let answer = offload(look).await?;
+    if answer.is_some() || *runs {
+        return Ok(answer);
+    }
+    match supervise(dir, is_supervised) {
+        Ok(started) => {
+            *runs = started;
+            Ok(None)
+        }
+        Err(why) => {
+            drop(runs);
+            refuse_open(dir, &why.to_string()).await?;
+            let (team, order_id) = (dir.clone(), id.clone());
+            offload(move || read_answer(&team, OrderSide::In, &order_id)).await
+        }
+    }
+}
+
+/// Starts the supervisor of this host, unless one runs. Returns whether it was started.
+fn supervise(dir: &TeamDir, is_supervised: &Arc<Mutex<bool>>) -> Result<bool, RelayError> {
+    let Some(started) = HostSupervisorProcess::start(dir)? else { return Ok(false) };
+    let (dir, is_supervised) = (dir.clone(), Arc::clone(is_supervised));
+    tokio::spawn(async move {
+        let ended = started.ended(&dir).await;
+        let why = match ended {
+            Ok(None) => None,
+            Ok(Some(why)) => Some(why),
+            Err(why) => Some(why.to_string()),
+        };
+        let mut runs = is_supervised.lock().await;
+        *runs = false;
+        drop(runs);
+        match why {
+            None => tracing::info!("the supervisor of this host has ended"),
+            Some(why) => {
+                tracing::warn!(why, "the supervisor of this host has failed");
+                if let Err(why) = refuse_open(&dir, &why).await {
+                    tracing::warn!(%why, "orders of other hosts are not refused");
+                }
+            }
+        }
+    });
+    Ok(true)
+}
+
+/// Answers all orders that nobody will carry out.
+async fn refuse_open(dir: &TeamDir, why: &str) -> Result<(), StoreError> {
+    let (dir, why) = (dir.clone(), format!("no supervisor runs there: {why}"));
+    offload(move || {
+        for id in open_orders(&dir, OrderSide::In)? {
+            put_answer(&dir, OrderSide::In, &id, &OrderAnswer::Refused { why: why.clone() })?;
+        }
+        Ok(())
+    })
+    .await
+}
