@@ -233,7 +233,8 @@ impl PresenceTask {
         let (dir, host) = (self.dir.clone(), self.identity.host.clone());
         match offload(move || known_hosts(&dir)).await {
             Ok(known) => {
-                for known in known.iter().filter(|known| known.host != host) {
+                self.recorded = known.into_iter().filter(|known| known.host != host).collect();
+                for known in self.recorded.clone() {
                     self.host(&known.host);
                 }
             }
@@ -526,18 +527,24 @@ impl PresenceTask {
         };
         let known = |(host, heard): (&HostName, &HeardHost)| {
             let waiting_for = waiting.get(host).cloned().unwrap_or_default();
-            let away =
-                self.recorded.iter().find(|it| it.host == *host).and_then(|it| it.away_since);
+            let before = self.recorded.iter().find(|it| it.host == *host);
+            let away = before.and_then(|it| it.away_since);
+            // Its words of before hold until it tells more.
+            let (version, labels) = match (&heard.value, before) {
+                (Some(value), _) => (value.version.clone(), value.labels.clone()),
+                (None, Some(before)) => (before.version.clone(), before.labels.clone()),
+                (None, None) => (String::new(), Vec::new()),
+            };
             KnownHost {
                 host: host.clone(),
-                version: heard.value.as_ref().map(|it| it.version.clone()).unwrap_or_default(),
-                labels: heard.value.as_ref().map(|it| it.labels.clone()).unwrap_or_default(),
+                version,
+                labels,
                 away_since: heard.is_away.then(|| away.unwrap_or_else(|| SystemClock.now())),
                 is_heard: heard.is_heard,
                 waiting: waiting_for.values().sum(),
                 waiting_for,
                 is_given_up: given_up.contains(host),
-                told: told(host),
+                told: told(host).or_else(|| before.and_then(|it| it.told.clone())),
             }
         };
         let hosts: Vec<_> = self.hosts.iter().map(known).collect();

@@ -5,11 +5,10 @@ use crate::os::Clock;
 use crate::os::deadline::deadline;
 use crate::store::asynchronous::offload;
 use crate::store::relay::{self, KnownHost, put_order, read_answer, remove_order};
-use crate::store::{StoreError, TeamDir};
+use crate::store::{StoreError, TeamDir, roster};
 use crate::wire::WallTime;
 use crate::wire::carried::HostName;
 use crate::wire::host_order::{HostOrder, Order, OrderAnswer, OrderId, OrderSide};
-use crate::wire::roster::Roster;
 use std::time::Duration;
 
 /// The pause between two looks for the answer.
@@ -131,32 +130,48 @@ pub(super) enum HostChoice {
     Other(HostName),
 }
 
+/// The reason for which no host is chosen.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoHost {
+    #[error(
+        "this team has no other hosts; leave host out, or ask the user to add one (`team host add`)"
+    )]
+    OneHost,
+    #[error("no host with the label {0} is heard now; try again later")]
+    NotHeard(String),
+    #[error("there is no host or label {word:?}; the hosts are {hosts}")]
+    Unknown { word: String, hosts: String },
+    #[error("{0}")]
+    Store(#[from] StoreError),
+}
+
 /// Chooses the host for a word, which is the name of a host or a label of some: of these, the one with the fewest living
-/// members.
-///
-/// # Errors
-/// In words: there is no such host, or none with that label is heard.
-pub(super) fn choose_host(
-    dir: &TeamDir,
-    roster: &Roster,
-    word: &str,
-) -> Result<HostChoice, String> {
-    let Some(own) = relay::identity(dir).map_err(|why| why.to_string())? else {
-        return Err(
-            "this team has no other hosts; leave host out, or ask the user to add one (`team host add`)".into(),
-        );
-    };
-    let known = relay::known_hosts(dir).map_err(|why| why.to_string())?;
+/// members. It waits for one with that label for as long as a relay that has just been started may need to hear it.
+pub(super) async fn choose_host(dir: &TeamDir, word: &str) -> Result<HostChoice, NoHost> {
+    let until = tokio::time::Instant::now() + HEARD_WITHIN;
+    loop {
+        let (team, wanted) = (dir.clone(), word.to_owned());
+        match offload(move || choose_now(&team, &wanted)).await {
+            Err(NoHost::NotHeard(_)) if tokio::time::Instant::now() < until => {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            chosen => return chosen,
+        }
+    }
+}
+
+fn choose_now(dir: &TeamDir, word: &str) -> Result<HostChoice, NoHost> {
+    let own = relay::identity(dir)?.ok_or(NoHost::OneHost)?;
+    let known = relay::known_hosts(dir)?;
     if own.host.as_str() == word {
         return Ok(HostChoice::Here);
     }
-    let added = relay::ssh_hosts(dir).map_err(|why| why.to_string())?;
-    let added = added.iter().map(|added| &added.host);
-    if let Some(host) =
-        known.iter().map(|known| &known.host).chain(added).find(|host| host.as_str() == word)
-    {
+    let added = relay::ssh_hosts(dir)?;
+    let mut named = known.iter().map(|known| &known.host).chain(added.iter().map(|it| &it.host));
+    if let Some(host) = named.find(|host| host.as_str() == word) {
         return Ok(HostChoice::Other(host.clone()));
     }
+    let roster = roster::read(dir)?;
     let living = |host: Option<&str>| {
         let members = roster.members.iter().filter(|member| member.host.as_deref() == host);
         members.filter(|member| !member.status.is_over()).count()
@@ -170,8 +185,8 @@ pub(super) fn choose_host(
     if let Some((_, chosen)) = here.into_iter().chain(others).min_by_key(|(count, _)| *count) {
         return Ok(chosen);
     }
-    if labelled.count() > 0 {
-        return Err(format!("no host with the label {word} is heard now; try again later"));
+    if labelled.count() > 0 || added.iter().any(|host| has_label(&host.labels)) {
+        return Err(NoHost::NotHeard(word.into()));
     }
     let words = |host: &HostName, labels: &[String]| {
         if labels.is_empty() {
@@ -181,5 +196,5 @@ pub(super) fn choose_host(
     };
     let others = known.iter().map(|host| words(&host.host, &host.labels));
     let all: Vec<_> = [words(&own.host, &own.labels)].into_iter().chain(others).collect();
-    Err(format!("there is no host or label {word:?}; the hosts are {}", all.join(", ")))
+    Err(NoHost::Unknown { word: word.into(), hosts: all.join(", ") })
 }

@@ -38,7 +38,7 @@ impl Drop for StartingElsewhere<'_> {
 impl Supervisor {
     /// Returns the host on which an ordered teammate runs or is to run, if it is another one. Without a word for it, that is the
     /// one that the name belongs to.
-    pub(super) fn host_for(
+    pub(super) async fn host_for(
         &self,
         order: &SpawnOrder,
         roster: &Roster,
@@ -52,7 +52,7 @@ impl Supervisor {
         let Some(word) = &order.host else {
             return Ok(home.and_then(|home| HostName::parse(&home.host).ok()));
         };
-        let chosen = choose_host(dir, roster, word).map_err(ToolError::Reply)?;
+        let chosen = choose_host(dir, word).await.map_err(ToolError::reply)?;
         let chosen_name = match &chosen {
             HostChoice::Here => None,
             HostChoice::Other(host) => Some(host.as_str()),

@@ -76,7 +76,7 @@ impl Supervisor {
         }
         self.check_mode(&order)?;
         let before = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
-        let host = self.host_for(&order, &before)?;
+        let host = self.host_for(&order, &before).await?;
         if host.is_none() {
             self.check_model(&order)?;
         }

@@ -115,6 +115,7 @@ fn a_lead_starts_a_teammate_on_another_host_and_ends_it_with_itself() {
 fn a_headless_lead_waits_for_its_teammate_on_another_host() {
     let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    machines.eventually("ann hears gpu1", || ann.team_ok(&["host", "ls"]).contains(" up "));
     let prompt = "Spawn carol (trainer) on gpu1, then ask her to write \"42\" to result.txt.";
     let output =
         ann.team(&["lead", "--model", "rehearsal", "--mode", "accept_edits", "-p", prompt]);
@@ -124,7 +125,8 @@ fn a_headless_lead_waits_for_its_teammate_on_another_host() {
         String::from_utf8_lossy(&output.stderr),
         gpu.describe()
     );
-    assert_eq!(fs::read_to_string(gpu.folder().join("result.txt")).unwrap().trim(), "42");
+    let result = fs::read_to_string(gpu.folder().join("result.txt")).unwrap_or_default();
+    assert_eq!(result.trim(), "42", "{}\n{}", ann.transcript("lead"), gpu.describe());
     machines.eventually("carol has ended with the run", || gpu.is_alive("carol") == Some(false));
 }
 
@@ -198,6 +200,8 @@ fn a_lead_that_ends_while_a_host_is_away_says_who_may_still_run_there() {
     let pid = pid_of(gpu, "carol").unwrap();
     machines.network.cut("gpu1");
     machines.eventually("gpu1 is away", || ann.member("carol").unwrap()["away"] == true);
+    // At the end of its input alone, it would wait for her for a while if she was at work.
+    lead.say("/quit");
     assert_eq!(lead.quit(), Some(1), "{}", said(ann));
     let said = said(ann);
     assert!(

@@ -9,6 +9,7 @@ use crate::rig::ssh_server::SshServer;
 use crate::skips::skipped;
 use nix::sys::signal::Signal;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -103,8 +104,24 @@ impl Pair {
     }
 
     fn eventually(&self, what: &str, is_so: impl FnMut() -> bool) {
-        let log = || fs::read_to_string(self.project().join(".team/run/.state/relay/log.jsonl"));
-        assert!(wait_until(DEADLINE, is_so), "not within {DEADLINE:?}: {what}\n{:?}", log());
+        if wait_until(DEADLINE, is_so) {
+            return;
+        }
+        let tail = |team: &Path, file: &str| {
+            let read = fs::read_to_string(team.join(".team").join(file)).unwrap_or_default();
+            let lines: Vec<_> = read.lines().rev().take(12).collect();
+            format!("{file}:\n{}", lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
+        };
+        let (here, there) = (self.project(), self.ssh.home().join(".team-hosts/demo"));
+        let relay = "run/.state/relay/log.jsonl";
+        let supervisor = "run/.state/relay/supervisor.jsonl";
+        let known = [
+            tail(&here, relay),
+            tail(&here, "transcript/lead.jsonl"),
+            tail(&there, relay),
+            tail(&there, supervisor),
+        ];
+        panic!("not within {DEADLINE:?}: {what}\n{}", known.join("\n"));
     }
 
     fn is_heard(&self) -> bool {
@@ -127,6 +144,44 @@ impl Pair {
         let names: Vec<_> = names.filter_map(|pid| name(&pid).ok()).collect();
         !names.iter().any(|it| ["team-host", "nats-server", "ssh"].contains(&it.trim()))
     }
+}
+
+#[test]
+fn a_teammate_that_a_lead_starts_over_ssh_outlives_the_connection_and_ends_with_the_host() {
+    let Some(mut pair) = Pair::or_skip() else { return };
+    let label = ["--label", "gpu"];
+    let add = ["host", "add", "gpu1", "--here", "ann", "--team", "demo"];
+    pair.team_ok(&[&add[..], &label].concat());
+    let mut lead = pair.start_lead();
+    pair.eventually("gpu1 is heard", || pair.is_heard());
+    pair.eventually("its label is known", || pair.team_ok(&["host", "ls"]).contains(" gpu "));
+    lead.stdin.as_mut().unwrap().write_all(b"Spawn carol (trainer) on gpu.\n").unwrap();
+    pair.eventually("carol is on the roster", || pair.knows_carol());
+    let runs = |pair: &Pair, name: &str| {
+        let processes = pair.network.host("gpu1").processes();
+        let is_it = |pid: &nix::unistd::Pid| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|it| it.trim() == name)
+        };
+        processes.into_iter().find(is_it)
+    };
+    let carol = runs(&pair, "teammate").unwrap();
+
+    pair.ssh.kill();
+    pair.eventually("the relay there has ended", || runs(&pair, "team-host").is_none());
+    pair.team_ok(&["send", "carol", "without ssh"]);
+    pair.ssh.start();
+    pair.eventually("mail that waited for ssh arrives", || pair.carol_has("without ssh"));
+    assert_eq!(runs(&pair, "teammate"), Some(carol), "she has gone on");
+
+    pair.eventually("gpu1 is heard again", || pair.is_heard());
+    let said = pair.team_ok(&["host", "rm", "gpu1"]);
+    assert!(said.contains("carol ended"), "{said}");
+    pair.eventually("nothing of the team runs on gpu1", || {
+        ["teammate", "team-supervise", "team-host"].iter().all(|name| runs(&pair, name).is_none())
+    });
+    lead.kill().unwrap();
+    lead.wait().unwrap();
+    pair.eventually("nothing runs after the lead", || pair.is_quiet());
 }
 
 #[test]
