@@ -103,9 +103,9 @@ fn supervise(dir: &TeamDir, is_supervised: &Arc<Mutex<bool>>) -> Result<bool, Re
             Ok(Some(why)) => Some(why),
             Err(why) => Some(why.to_string()),
         };
+        // Nobody starts another one before the orders of this one are answered.
         let mut runs = is_supervised.lock().await;
         *runs = false;
-        drop(runs);
         match why {
             None => tracing::info!("the supervisor of this host has ended"),
             Some(why) => {
@@ -115,6 +115,7 @@ fn supervise(dir: &TeamDir, is_supervised: &Arc<Mutex<bool>>) -> Result<bool, Re
                 }
             }
         }
+        drop(runs);
     });
     Ok(true)
 }
