@@ -143,10 +143,13 @@ impl ApprovalQueue {
             return Ok(None);
         }
         // Several questions of an agent can be open at once. Those of an earlier incarnation, and those that it has
-        // decided meanwhile, are withdrawn.
+        // decided meanwhile, are withdrawn. Of an agent on another host, it is not known here which it has decided.
+        let is_elsewhere = roster::read(self.bus.dir())
+            .is_ok_and(|roster| roster.host_of(item.owner.as_str()).is_some());
         let is_kept = |other: &QueuedRequest| {
             other.question.request_id == id
-                || other.incarnation == item.incarnation && self.is_undecided(other)
+                || other.incarnation == item.incarnation
+                    && (is_elsewhere || self.is_undecided(other))
         };
         self.withdraw(|other| other.owner != item.owner || is_kept(other));
         let decider = if self.is_for_person(&item) { "user" } else { "lead" };
@@ -299,7 +302,7 @@ impl ApprovalQueue {
 mod tests {
     use super::*;
     use crate::bus::MailLimits;
-    use crate::store::{SystemClock, Transcript, test_team};
+    use crate::store::{Fsync, SystemClock, Transcript, test_team};
     use crate::wire::WallTime;
     use crate::wire::permission::{Decision, DecisionOutcome};
     use crate::wire::transcript::{Entry, Line};
@@ -345,5 +348,36 @@ mod tests {
         ask("d", "of a later process");
         assert_eq!(open(), [false, false, false, true]);
         assert!(!queue.has_another(&queue.find("d").unwrap()));
+    }
+    #[test]
+    fn questions_of_an_agent_on_another_host_stand_though_its_transcript_is_not_here() {
+        let (_folder, dir) = test_team();
+        roster::update(&dir, Fsync::Never, |roster| {
+            let carol = roster.enter("carol", 1.0);
+            (carol.host, carol.alive) = (Some("gpu1".into()), Some(true));
+        })
+        .unwrap();
+        let bus = Arc::new(Bus::new(dir, MailLimits::default(), Arc::new(SystemClock)));
+        let (mode, by_lead) = (PermissionMode::Default, PlanApproval::Lead);
+        let queue = ApprovalQueue::new(bus, "l".into(), "plan", |_| None, by_lead, mode);
+        let ask = |id: &str, incarnation: &str| {
+            let question = Question {
+                request_id: id.into(),
+                about: QuestionKind::Permission,
+                tool_use_id: String::new(),
+                tool: "bash".into(),
+                input: json!({ "command": id }),
+                description: id.into(),
+                subagent: None,
+            };
+            let (owner, incarnation) = (AgentName::member("carol").unwrap(), incarnation.into());
+            assert!(queue.open(QueuedRequest { question, owner, incarnation }).unwrap().is_some());
+        };
+        let open = || ["a", "b", "c"].map(|id| queue.find(id).is_some());
+        ask("a", "i");
+        ask("b", "i");
+        assert_eq!(open(), [true, true, false]);
+        ask("c", "j");
+        assert_eq!(open(), [false, false, true], "she was started again");
     }
 }

@@ -12,6 +12,9 @@ use crate::view::requests::{
 use crate::wire::permission::{Question, QuestionKind, RuleScope};
 use crate::wire::tool::SubjectArgument;
 
+/// The maximum width of the asker with its host.
+const LABEL_WIDTH: usize = 2 * NAME_WIDTH + 8;
+
 /// The maximum width of the hosts in the first row of a question; the rows below have them in full.
 const MAX_HOSTS_WIDTH: usize = 60;
 
@@ -59,7 +62,7 @@ pub(crate) fn body(
     view: &View,
 ) -> (String, usize) {
     let palette = view.palette;
-    let name = palette.member(color, &one_line(question.asker(name), NAME_WIDTH));
+    let name = palette.member(color, &one_line(name, LABEL_WIDTH));
     let mut rows = vec![format!("{} {name} asks to {}:", palette.warn("?"), purpose(question))];
     let (subject, omitted) = excerpt_rows(question, file, SHOWN_ROWS, view);
     rows.extend(subject);

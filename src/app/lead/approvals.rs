@@ -3,6 +3,7 @@
 //! Questions arrive in the lead's inbox, which is not drained while the lead's model answers or a tool
 //! runs. [`Approvals::refresh`] therefore reads undrained mail, too; a question that it finds again is queued once.
 
+use super::late_statuses::{LastStatus, LateStatuses};
 use super::question_queue::QuestionQueue;
 use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
@@ -24,6 +25,7 @@ use crate::wire::AgentName;
 use crate::wire::message::{Body, Message};
 use crate::wire::permission::{PermissionMode, Question, QuestionKind, RuleScope};
 use crate::wire::roster::{Member, Roster, Status};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -46,6 +48,7 @@ pub(super) struct Approvals {
     pub(super) queue: QuestionQueue,
     /// The time at which the question in front was withdrawn without an answer.
     pub(super) replaced_at: Option<Instant>,
+    late_statuses: RefCell<LateStatuses>,
     notices: UnboundedSender<String>,
     unread_notices: UnboundedReceiver<String>,
 }
@@ -55,7 +58,9 @@ impl Approvals {
     pub(super) fn new(runtime: LeadRuntime, answerer: Answerer) -> Self {
         let (notices, unread_notices) = unbounded_channel();
         let (queue, replaced_at) = (QuestionQueue::default(), None);
-        let mut approvals = Self { runtime, answerer, queue, replaced_at, notices, unread_notices };
+        let late_statuses = RefCell::default();
+        let mut approvals =
+            Self { runtime, answerer, queue, replaced_at, late_statuses, notices, unread_notices };
         approvals.find_open_questions(|member| member.status == Status::Waiting);
         approvals
     }
@@ -166,7 +171,8 @@ impl Approvals {
     }
 
     /// Whether the owner of a question still waits for its answer. A status may be written late, if the roster is locked,
-    /// and is about all questions of a member, so the transcript decides where the status does not.
+    /// and is about all questions of a member, so the transcript decides where the status does not. The status of a member on
+    /// another host comes later than its mail, and its transcript is there.
     fn is_waiting(&self, roster: &Roster, asked: &QueuedRequest) -> bool {
         let queue = &self.runtime.approval_queue;
         let has_status = if asked.owner.is_lead() {
@@ -174,6 +180,13 @@ impl Approvals {
         } else {
             let member = roster.member(asked.owner.as_str());
             match member.filter(|member| member.incarnation == asked.incarnation) {
+                Some(member) if member.host.is_some() => {
+                    let is_waiting = member.status == Status::Waiting;
+                    let status = LastStatus { is_waiting, is_away: member.away_since.is_some() };
+                    let (id, now) = (&asked.question.request_id, Instant::now());
+                    return member.alive == Some(true)
+                        && self.late_statuses.borrow_mut().still_waits(id, status, now);
+                }
                 Some(member) if is_alive(self.runtime.team(), &asked.owner) => {
                     member.status == Status::Waiting
                 }
@@ -213,6 +226,7 @@ impl Approvals {
         for id in ids.into_iter().filter(|id| approval_queue.find(id).is_none()) {
             self.queue.remove(&id);
         }
+        self.late_statuses.borrow_mut().keep(|id| approval_queue.find(id).is_some());
     }
 
     /// Renders the question in front, once, without its keys where a pane shows them; `None` if it was shown.
@@ -220,7 +234,7 @@ impl Approvals {
         let front = self.queue.front().filter(|front| front.omitted.is_none())?;
         let id = front.id().to_owned();
         let (owner, question) = (front.asked.owner.clone(), front.question().clone());
-        let color = self.color_of(&owner);
+        let (color, label) = (self.color_of(&owner), self.label_of(&owner, &question));
         let file = file_of(self.runtime.team(), &owner, &question);
         let file = file.as_ref();
         let rows = subject_rows(&question, file, view);
@@ -229,9 +243,9 @@ impl Approvals {
         }
         let more = self.queue.position(&id).1.saturating_sub(1);
         Some(if has_pane {
-            body(owner.as_str(), &color, &question, file, view).0
+            body(&label, &color, &question, file, view).0
         } else {
-            ask_about(owner.as_str(), &color, more, &question, file, view)
+            ask_about(&label, &color, more, &question, file, view)
         })
     }
 
@@ -247,12 +261,20 @@ impl Approvals {
         choices.push(("Esc", "later".into()));
         Some(QuestionPrompt {
             id: front.id().to_owned(),
-            name: question.asker(owner.as_str()).to_owned(),
+            name: self.label_of(owner, question),
             color: self.color_of(owner),
             what: summary(question),
             choices,
             position: self.queue.position(front.id()),
         })
+    }
+
+    /// Returns the name of the asker for people, with its host if that is another one: there it would act.
+    pub(super) fn label_of(&self, owner: &AgentName, question: &Question) -> String {
+        let name = question.asker(owner.as_str());
+        let roster = roster::read(self.runtime.team());
+        let host = roster.ok().and_then(|it| it.host_of(owner.as_str()).map(str::to_owned));
+        host.map_or_else(|| name.to_owned(), |host| format!("{name} (on {host})"))
     }
 
     fn color_of(&self, owner: &AgentName) -> String {

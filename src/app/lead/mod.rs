@@ -13,6 +13,7 @@ mod ending;
 mod granted_rules;
 mod headless;
 mod interactive;
+mod late_statuses;
 mod lead_app;
 mod lead_core;
 mod model_switch;

@@ -36,7 +36,8 @@ impl Approvals {
         }
         let row = |waiting: &WaitingQuestion| {
             let what = summary(waiting.question());
-            format!("  {}  {} asks to {what}\n", waiting.number, waiting.asked.owner)
+            let asker = self.label_of(&waiting.asked.owner, waiting.question());
+            format!("  {}  {asker} asks to {what}\n", waiting.number)
         };
         let rows: String = self.queue.all().iter().map(row).collect();
         format!("{rows}/requests N shows all of one; /approve N, /deny N WHY answer it")
