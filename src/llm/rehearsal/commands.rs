@@ -65,6 +65,9 @@ pub(super) const OWN: &[Command] = &[
         "reject the? plan of {name} :|because {text}; reject {name} 's plan :|because {text}",
         |it| review(it, false),
     ),
+    ("Take the work of dana.", "take the? work of {name}; take {name} 's work", |it| {
+        each(it, "take_work", |name| json!({ "name": name }))
+    }),
     (
         "Check your inbox for dana's result.",
         "check|read|show|open me? the|my|your? lead? 's? inbox|mail for? any? new? messages|mail?; \
@@ -153,6 +156,14 @@ pub(super) const ALL: &[Command] = &[
     ("List the files.", "show|list me? the|all? files", |_| {
         one("bash", json!({"command": "ls -la"}))
     }),
+    (
+        "Offer your work: the tests pass.",
+        "offer your|the work :? {text}; offer your|the work",
+        |it| {
+            let summary = it.optional("text").unwrap_or_else(|| "it is done".into());
+            one("offer_work", json!({ "summary": summary }))
+        },
+    ),
     ("Run \"make test\".", "run|execute the? shell? command? :? {command}", |it| call(it, "bash")),
 ];
 

@@ -6,14 +6,14 @@ use crate::llm::fixtures;
 use crate::wire::chat::{ChatMessage, Role};
 use proptest::prelude::*;
 
-/// The tools of a lead; teammates have all except the first three.
-const TOOLS: &str = "spawn_teammate shutdown_teammate review_plan submit_plan idle bash read_file \
+/// The tools of a lead, and of a teammate in a clone, which has all except the first four.
+const TOOLS: &str = "spawn_teammate shutdown_teammate review_plan take_work submit_plan idle bash read_file \
     write_file edit_file send_message read_inbox list_teammates broadcast create_task list_tasks \
-    claim_task update_task complete_task";
+    claim_task update_task complete_task offer_work";
 
 /// Runs a turn for each text. Returns the calls of the last turn as text, without `idle`, and its closing text.
 fn play(me: &str, texts: &[&str]) -> (Vec<String>, String) {
-    let names = TOOLS.split_whitespace().skip(if me == "lead" { 0 } else { 3 });
+    let names = TOOLS.split_whitespace().skip(if me == "lead" { 0 } else { 4 });
     let tools = names.map(|name| fixtures::tool(name, json!({}))).collect();
     let system = format!("Your name is {me}.\n");
     let mut request = Request { system, tools, ..fixtures::request(vec![]) };
