@@ -5,7 +5,7 @@ use crate::failure::HostFailure;
 use crate::inbound::{InboundEvent, InboundTask};
 use crate::input_end;
 use crate::invitation::SERVING;
-use crate::orders::{IsNamed, OrdersIn, OrdersOut};
+use crate::orders::{IsNamed, OrdersIn, OrdersOut, asked_for_bundle};
 use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
 use crate::own_server::{OwnServer, ServerAccess};
 use crate::presence::{NameLost, PresenceEvent, PresenceTask};
@@ -50,6 +50,7 @@ pub(crate) struct ServeOptions {
 
 /// The channels to the tasks.
 struct Tasks {
+    dir: TeamDir,
     /// Notified when mail may have come into an inbox.
     mail: Arc<Notify>,
     /// Notified when the roster or the life of an agent may have changed.
@@ -223,6 +224,7 @@ fn note_connection(event: &Incoming, lost: &mut Option<Instant>) {
         | Incoming::Ack { .. }
         | Incoming::Sync { .. }
         | Incoming::Order { .. }
+        | Incoming::Bundle { .. }
         | Incoming::Beat { .. }
         | Incoming::Value { .. }
         | Incoming::BucketMadeAnew => {}
@@ -298,9 +300,18 @@ fn start_tasks(
         open: Arc::default(),
     };
     tokio::spawn(orders_out.run(Arc::clone(&new_orders)));
-    let orders = OrdersIn::new(team, is_named);
-    let tasks =
-        Tasks { mail, members: wake_for_members, inbound, outbound, presence, orders, new_orders };
+    let orders = OrdersIn::new(carrier.clone(), team.clone(), is_named);
+    let dir = team;
+    let tasks = Tasks {
+        dir,
+        mail,
+        members: wake_for_members,
+        inbound,
+        outbound,
+        presence,
+        orders,
+        new_orders,
+    };
     (tasks, outbound_end, presence_end)
 }
 
@@ -350,6 +361,11 @@ fn route(tasks: &Tasks, carrier: &Carrier, event: Incoming) {
         Incoming::Order { from, body, reply } => {
             if let Some(from) = host(&from) {
                 tasks.orders.asked(from, &body, reply);
+            }
+        }
+        Incoming::Bundle { from, body, reply } => {
+            if let Some(from) = host(&from) {
+                asked_for_bundle(&tasks.dir, from, &body, reply);
             }
         }
         Incoming::Beat { from, body } => {

@@ -132,9 +132,8 @@ mod tests {
         let place = ClonePlace {
             path: text(&clone),
             folder: text(&clone),
-            branch: String::new(),
-            base: String::new(),
             repository: text(team.workspace()),
+            ..ClonePlace::default()
         };
         let around = real.join("projects");
         for (level, write, expected) in [

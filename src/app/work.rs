@@ -2,25 +2,27 @@
 
 use super::clones::{folder, saving_setup};
 use super::context::Context;
+use super::event_loop::block_on;
 use super::names::{did_you_mean, member_name, member_names, unknown_name};
+use super::output::warn;
 use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
 use crate::settings::Settings;
-use crate::store::{LifeLock, LifeRecord, TeamDir, roster};
+use crate::store::relay;
+use crate::store::{LifeLock, LifeRecord, SystemClock, TeamDir, roster};
+use crate::supervise::clones_elsewhere::ClonesElsewhere;
 use crate::tools::command::command_setup;
+use crate::wire::carried::HostName;
 use crate::wire::isolation::ClonePlace;
 use crate::wire::{AgentName, WithUnknownFields, roster::Roster};
 use crate::work::clone;
 use crate::work::error::WorkError;
 use crate::work::overview::{OfferState, WorkOverview, diff, overview};
-use crate::work::remove::{Removed, drop_clone};
+use crate::work::remove::drop_clone;
 use crate::work::save::Saver;
 use crate::work::take::{Merged, Taker, WorkToTake};
 use serde_json::{Value, json};
-use std::fmt::Write as _;
-
-/// The maximum number of ignored files that are named.
-const MOST_NAMED: usize = 10;
+use std::rc::Rc;
 
 impl From<WorkError> for Failure {
     fn from(why: WorkError) -> Self {
@@ -96,6 +98,7 @@ impl Work {
         };
         json!({
             "name": self.name.as_str(), "path": path, "branch": branch, "base": base,
+            "host": Some(&self.place.host).filter(|_| !self.place.is_here()),
             "changes": changes, "state": state, "there": is_there,
             "error": self.overview.as_ref().err().map(ToString::to_string),
         })
@@ -109,7 +112,11 @@ impl Work {
             Ok(WorkOverview { changes, offer, is_there }) => {
                 let changes = if changes.is_empty() { "no changes" } else { changes };
                 let missing = if *is_there { "" } else { " (missing)" };
-                format!("{name}  {}  {changes}  {}{missing}", word(*offer), place.path)
+                let path = match &*place.host {
+                    "" => place.path.clone(),
+                    host => format!("on {host}"),
+                };
+                format!("{name}  {}  {changes}  {path}{missing}", word(*offer))
             }
         }
     }
@@ -128,8 +135,50 @@ fn word(offer: OfferState) -> &'static str {
 pub(crate) fn show_diff(context: &Context, name: &str) -> Result<String, Failure> {
     let team = context.team_to_view()?;
     let (name, place) = place_of(context, &team, name)?;
+    collect(context, &team, &name, &place)?;
     let environment = environment(context);
     Ok(diff(&name, &place, &environment)?)
+}
+
+/// Brings the saved work of a clone on another host here. If that is not possible, the person is told, and what is here counts.
+fn collect(
+    context: &Context,
+    team: &TeamDir,
+    name: &AgentName,
+    place: &ClonePlace,
+) -> Result<(), Failure> {
+    let Some((clones, host)) = clones_elsewhere(context, team, place) else { return Ok(()) };
+    let collected = block_on(clones.collect(name, (place, &host)))?;
+    if let Err(why) = collected {
+        warn(&format!("the work of {name} is that which {host} has sent before: {why}"));
+    }
+    Ok(())
+}
+
+/// Brings the saved work of all clones on a host here.
+pub(crate) fn collect_from(context: &Context, team: &TeamDir, host: &str) -> Result<(), Failure> {
+    for (name, place) in places(context, team)? {
+        if place.host == host {
+            collect(context, team, &name, &place)?;
+        }
+    }
+    Ok(())
+}
+
+fn clones_elsewhere(
+    context: &Context,
+    team: &TeamDir,
+    place: &ClonePlace,
+) -> Option<(ClonesElsewhere, HostName)> {
+    let host = HostName::parse(&place.host).ok()?;
+    let clones = ClonesElsewhere {
+        dir: team.clone(),
+        clock: Rc::new(SystemClock),
+        clones: folder(team, &context.environment)?,
+        environment: environment(context),
+        by: AgentName::user(),
+    };
+    Some((clones, host))
 }
 
 fn environment(context: &Context) -> Vec<(String, String)> {
@@ -142,15 +191,21 @@ pub(crate) fn take(context: &Context, name: &str) -> Result<String, Failure> {
     let bus = context.team_bus()?;
     let (name, place) = place_of(context, bus.dir(), name)?;
     let team = bus.dir().clone();
+    collect(context, &team, &name, &place)?;
     let environment = command_setup(environment(context), String::new(), None).env;
     let by = AgentName::user();
-    let taker = Taker { team, name: name.clone(), place, by, environment };
+    let taker = Taker { team, name: name.clone(), place: place.clone(), by, environment };
     match taker.take(WorkToTake::OfferOrSaved)? {
         Merged::Clean { stat } => {
             Ok(format!("{stat}\nTaken into the workspace; nothing is committed."))
         }
         Merged::Conflict { files } => {
             let files = files.join(", ");
+            if let Some((clones, _)) = clones_elsewhere(context, bus.dir(), &place)
+                && let Err(why) = block_on(clones.send_files(&name))?
+            {
+                warn(&format!("the files of the workspace do not reach {name}: {why}"));
+            }
             let content =
                 format!("The user could not take your work: these files conflict: {files}");
             let told = bus.send(&AgentName::user(), name.as_str(), Outgoing::text(content));
@@ -169,6 +224,9 @@ pub(crate) fn remove(context: &Context, name: &str) -> Result<String, Failure> {
     let team = context.team()?;
     let settings: Settings = context.settings()?;
     let (name, place) = place_of(context, &team, name)?;
+    if let Some((clones, host)) = clones_elsewhere(context, &team, &place) {
+        return remove_elsewhere(&team, &clones, (&name, &place), &host);
+    }
     // No process of that name starts meanwhile.
     let hint = format!("stop it with `team stop {name}`, then try again");
     let what = format!("the clone of {name} is kept");
@@ -181,7 +239,7 @@ pub(crate) fn remove(context: &Context, name: &str) -> Result<String, Failure> {
     let sandbox = settings.sandbox();
     let setup = saving_setup(&sandbox, &team, &place, &context.environment, further);
     let saver = Saver { name: name.clone(), place, setup };
-    let Removed { ignored, was_missing } = drop_clone(&saver)?;
+    let removed = drop_clone(&saver)?;
     roster::update(&team, settings.fsync.value, |roster: &mut WithUnknownFields<Roster>| {
         if let Some(member) = roster.member_mut(name.as_str()) {
             member.work = None;
@@ -189,20 +247,28 @@ pub(crate) fn remove(context: &Context, name: &str) -> Result<String, Failure> {
         }
     })?;
     drop(life);
-    let saved = format!(
-        "its work stays in refs/team/{name}/wip (`git diff refs/team/{name}/base refs/team/{name}/wip` shows it)"
-    );
-    let mut text = if was_missing {
-        format!("The clone of {name} was missing and is no longer listed; {saved}.")
-    } else {
-        format!("The clone of {name} is removed; {saved}.")
-    };
-    if !ignored.is_empty() {
-        let named: Vec<&str> = ignored.iter().take(MOST_NAMED).map(String::as_str).collect();
-        let more = ignored.len().saturating_sub(MOST_NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let _infallible =
-            write!(text, "\nIgnored files in it were not saved: {}{more}.", named.join(", "));
+    Ok(removed.in_words(&name))
+}
+
+/// Removes a clone on another host. If that host was given up, only what is noted of it here.
+fn remove_elsewhere(
+    team: &TeamDir,
+    clones: &ClonesElsewhere,
+    (name, place): (&AgentName, &ClonePlace),
+    host: &HostName,
+) -> Result<String, Failure> {
+    let known = relay::known_hosts(team)?;
+    if known.iter().any(|known| known.host == *host && known.is_given_up) {
+        block_on(clones.forget(name))??;
+        return Ok(format!(
+            "{host} was given up, so the clone of {name} there is only no longer listed; what it has sent stays in refs/team/{name}/wip."
+        ));
     }
-    Ok(text)
+    block_on(clones.drop_clone(name, (place, host)))?.map_err(|why| {
+        let what = format!("the clone of {name} on {host} is kept");
+        let hint = format!(
+            "stop {name} and try again; if {host} is gone for good, give it up with `team host give-up {host}`"
+        );
+        Failure::new(Exit::Failure, what, why.to_string(), hint)
+    })
 }

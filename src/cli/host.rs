@@ -8,6 +8,7 @@ use crate::app::host_relay::become_team_host;
 use crate::app::host_view;
 use crate::app::output::{exit_after, print, print_result};
 use crate::app::stop_members::{ordered_on, outcome_lines, stop_with_progress};
+use crate::app::work;
 use crate::error::{Exit, Failure};
 use crate::protocol::ladder::Urgency;
 use crate::store::relay;
@@ -49,7 +50,7 @@ struct Passed {
     args: Vec<OsString>,
 }
 
-/// Ends the teammates that a lead has started on the host which is removed.
+/// Ends the teammates that a lead has started on the host which is removed, and brings the work of clones there here.
 fn end_members(context: &Context, args: &[OsString]) -> Result<(), Failure> {
     context.refuse_inside_agent("host rm")?;
     // Other arguments are for team-host to refuse.
@@ -63,12 +64,12 @@ fn end_members(context: &Context, args: &[OsString]) -> Result<(), Failure> {
         return Ok(());
     }
     let names = ordered_on(bus.dir(), host)?;
-    if names.is_empty() {
-        return Ok(());
+    if !names.is_empty() {
+        let stopped = stop_with_progress(&bus, ExitCause::Stopped, Urgency::Polite, names);
+        let outcomes = block_on(stopped)?;
+        print_result(false, || json!({}), || outcome_lines(&outcomes));
     }
-    let outcomes = block_on(stop_with_progress(&bus, ExitCause::Stopped, Urgency::Polite, names))?;
-    print_result(false, || json!({}), || outcome_lines(&outcomes));
-    Ok(())
+    work::collect_from(context, bus.dir(), host)
 }
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {

@@ -300,6 +300,8 @@ paths! {
     relay_orders(side: OrderSide) = "run/.state/relay/orders/{side}";
     relay_order(side: OrderSide, id: &OrderId) = "run/.state/relay/orders/{side}/{id}.json";
     relay_order_answer(side: OrderSide, id: &OrderId) = "run/.state/relay/orders/{side}/{id}.answer.json";
+    relay_bundle(side: OrderSide, id: &OrderId) = "run/.state/relay/orders/{side}/{id}.bundle";
+    relay_bundle_part(side: OrderSide, id: &OrderId) = "run/.state/relay/orders/{side}/{id}.part";
     host_supervisor_lock() = "run/.state/relay/supervisor.lock";
     host_supervisor_printed() = "run/.state/relay/supervisor.printed";
     host_supervisor_log() = "run/.state/relay/supervisor.jsonl";

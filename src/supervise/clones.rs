@@ -4,10 +4,10 @@ use super::members::MemberId;
 use super::supervisor::Supervisor;
 use crate::store::asynchronous::offload;
 use crate::store::roster;
-use crate::tools::{SpawnOrder, ToolError};
+use crate::tools::{CloneOf, SpawnOrder, ToolError};
 use crate::wire::AgentName;
 use crate::wire::isolation::{ClonePlace, Isolation};
-use crate::work::clone;
+use crate::work::clone::{self, CloneOrder, CloneOrigin};
 use crate::work::save::Saver;
 
 /// The clone of a teammate that is about to start.
@@ -33,6 +33,13 @@ impl Supervisor {
                 "{name} must work in a clone: its role or the user's settings say so; leave isolation out"
             )));
         }
+        if let Some(place) = self.clone_elsewhere(&name) {
+            let ClonePlace { host, .. } = place;
+            return Err(ToolError::Reply(format!(
+                "{name} has a clone with its work on {host}; start it there (host {host}), or ask the user to give the \
+                 clone up with `team work drop {name}`"
+            )));
+        }
         // A roster that was rebuilt or cleaned does not know the clone.
         if let Some(place) = known.or_else(|| self.known_clone(&name)) {
             if order.isolation == Some(Isolation::Shared) {
@@ -45,30 +52,40 @@ impl Supervisor {
             clone::check(&name, &place).map_err(ToolError::reply)?;
             return Ok(Some(CloneForStart { place, is_new: false }));
         }
-        if order.isolation.unwrap_or(needed) == Isolation::Shared {
+        // A lead on another host sends its files for a clone.
+        let usual = if order.clone_of.is_some() { Isolation::Clone } else { needed };
+        if order.isolation.unwrap_or(usual) == Isolation::Shared {
             return Ok(None);
         }
         let Some(clones) = config.folder.clone() else {
             let why = "no clone can be made: neither HOME nor XDG_STATE_HOME is set; ask the user to set one";
             return Err(ToolError::reply(why));
         };
-        let order = clone::CloneOrder {
-            name,
-            clones,
-            base: config.base,
-            workspace: self.config.bus.dir().workspace().to_owned(),
-            environment: self.config.environment.clone(),
+        let origin = match order.clone_of.clone() {
+            Some(CloneOf { host, start }) => CloneOrigin::Mirror { host: host.to_string(), start },
+            None => {
+                let folder = self.config.bus.dir().workspace().to_owned();
+                CloneOrigin::Workspace { folder, base: config.base }
+            }
         };
+        let order =
+            CloneOrder { name, clones, origin, environment: self.config.environment.clone() };
         let made = offload(move || clone::create(&order)).await;
         let place = made.map_err(ToolError::reply)?;
         tracing::info!(path = place.path, base = place.base, "a clone was made");
         Ok(Some(CloneForStart { place, is_new: true }))
     }
 
-    /// Returns the clone that was made for a name, whatever the roster says.
+    /// Returns the clone that was made for a name on this host, whatever the roster says.
     pub(super) fn known_clone(&self, name: &AgentName) -> Option<ClonePlace> {
         let clones = self.config.clones.folder.as_ref()?;
-        clone::known(clones, name)
+        clone::known(clones, name).filter(ClonePlace::is_here)
+    }
+
+    /// Returns the clone of a name on another host.
+    pub(super) fn clone_elsewhere(&self, name: &AgentName) -> Option<ClonePlace> {
+        let clones = self.config.clones.folder.as_ref()?;
+        clone::known(clones, name).filter(|place| !place.is_here())
     }
 
     /// Removes the clone of a teammate that did not start.

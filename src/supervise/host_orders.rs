@@ -9,6 +9,7 @@ use crate::store::{StoreError, TeamDir, roster};
 use crate::wire::WallTime;
 use crate::wire::carried::HostName;
 use crate::wire::host_order::{HostOrder, Order, OrderAnswer, OrderId, OrderSide};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The pause between two looks for the answer.
@@ -20,9 +21,12 @@ pub(super) const TRANSPORT_WITHIN: Duration = Duration::from_secs(5);
 /// The time in which a relay is there, and hears the host.
 const HEARD_WITHIN: Duration = Duration::from_secs(5);
 
+/// The number of seconds after which a host counts as lost for a transfer.
+const LOST_AFTER: u32 = 10;
+
 /// The reason for which an order was not carried out, as far as it is known.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum OrderFailure {
+pub(crate) enum OrderFailure {
     #[error("no relay runs on this host (`team-host run`)")]
     NoRelay,
     #[error("{host} has been away for {}", seconds(*.since))]
@@ -74,14 +78,40 @@ async fn until_heard(
     }
 }
 
+/// Waits until a host can be given orders no more, for longer than a relay needs to start again.
+async fn until_lost(dir: &TeamDir, clock: &dyn Clock, host: &HostName) -> OrderFailure {
+    let mut lost = 0;
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (team, to, now) = (dir.clone(), host.clone(), clock.now());
+        match offload(move || check(&team, &to, now)).await {
+            Ok(()) => lost = 0,
+            Err(why) if lost > LOST_AFTER => return why,
+            Err(_) => lost += 1,
+        }
+    }
+}
+
 /// Gives an order to a host, and waits for its answer. An order that is not answered in time is withdrawn.
 pub(super) async fn give(
     dir: &TeamDir,
     host: &HostName,
+    order: (OrderId, Order),
+    within: (&dyn Clock, Duration),
+) -> Result<OrderAnswer, OrderFailure> {
+    give_and_keep(dir, host, order, within).await.map(|(answer, _)| answer)
+}
+
+/// As [`give`]; returns the order, too, with which the bundle of the answer is removed. An order that transfers commits ends
+/// when its host is lost: it may take long, and costs nothing but time.
+pub(super) async fn give_and_keep(
+    dir: &TeamDir,
+    host: &HostName,
     (id, order): (OrderId, Order),
     (clock, within): (&dyn Clock, Duration),
-) -> Result<OrderAnswer, OrderFailure> {
+) -> Result<(OrderAnswer, GivenOrder), OrderFailure> {
     until_heard(dir, clock, host).await?;
+    let is_transfer = order.is_transfer();
     let within = deadline(within);
     let given = HostOrder { host: host.clone(), until: clock.now() + within, order };
     let (team, order_id) = (dir.clone(), id.clone());
@@ -90,18 +120,28 @@ pub(super) async fn give(
         Ok::<_, OrderFailure>(GivenOrder { dir: team, id: order_id })
     };
     let order = offload(put).await?;
-    let answered = tokio::time::timeout(within, answer_of(dir, &id)).await;
-    drop(order);
-    let unanswered = |_| OrderFailure::Unanswered { host: host.clone(), within };
-    let answer = answered.map_err(unanswered)??;
+    let answer = tokio::select! {
+        answer = answer_of(dir, &id) => answer?,
+        () = tokio::time::sleep(within) => {
+            return Err(OrderFailure::Unanswered { host: host.clone(), within });
+        }
+        why = until_lost(dir, clock, host), if is_transfer => return Err(why),
+    };
     tracing::info!(%id, %host, answer = answer.word(), "an order to another host is answered");
-    Ok(answer)
+    Ok((answer, order))
 }
 
-/// An order whose answer is awaited. Dropping it withdraws it.
-struct GivenOrder {
+/// An order whose answer is awaited or used. Dropping it removes it.
+pub(super) struct GivenOrder {
     dir: TeamDir,
     id: OrderId,
+}
+
+impl GivenOrder {
+    /// Returns the file with the bundle that has come with the answer.
+    pub(super) fn bundle(&self) -> PathBuf {
+        self.dir.relay_bundle(OrderSide::Out, &self.id)
+    }
 }
 
 impl Drop for GivenOrder {

@@ -6,8 +6,11 @@
 
 pub(crate) mod clone_config;
 mod clones;
+pub(crate) mod clones_elsewhere;
+mod collect;
 pub(crate) mod commands;
 pub(crate) mod handshake;
+mod host_clones;
 mod host_orders;
 mod members;
 mod reap;

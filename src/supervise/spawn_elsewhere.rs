@@ -1,5 +1,6 @@
 //! A teammate on another host: the lead orders its start, and the supervisor of that host carries it out.
 
+use super::clones_elsewhere::ClonesElsewhere;
 use super::host_orders::{HostChoice, OrderFailure, TRANSPORT_WITHIN, choose_host, give};
 use super::supervisor::{Supervisor, SupervisorRole};
 use crate::protocol::ladder::Urgency;
@@ -7,10 +8,13 @@ use crate::store::relay::{self, order_id};
 use crate::store::{asynchronous::offload, roster};
 use crate::tools::{SpawnOrder, ToolError};
 use crate::wire::carried::HostName;
-use crate::wire::host_order::{Order, OrderAnswer, SpawnThere};
+use crate::wire::host_order::{CloneStart, Order, OrderAnswer, SpawnThere};
+use crate::wire::isolation::{ClonePlace, Isolation};
 use crate::wire::limits::{AGENT_READY_TIMEOUT, READY_TIMEOUT};
 use crate::wire::roster::{Roster, StartedBy};
 use crate::wire::{AgentName, roster::OtherHome};
+use crate::work::elsewhere::is_cloneable;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The time that the other host has beside the start itself, for example to make a clone.
@@ -35,7 +39,39 @@ impl Drop for StartingElsewhere<'_> {
     }
 }
 
+/// The noted clone of a teammate that is about to start on another host.
+struct StartingWork {
+    start: CloneStart,
+    /// The clone that was noted before.
+    before: Option<ClonePlace>,
+    name: AgentName,
+    clones: ClonesElsewhere,
+}
+
+/// Makes the note of a clone as it was: there was no start.
+async fn undo(work: Option<StartingWork>) {
+    let Some(StartingWork { before, name, clones, .. }) = work else { return };
+    let undone = match before {
+        Some(place) => clones.note(&name, place).await,
+        None => clones.forget(&name).await,
+    };
+    if let Err(why) = undone {
+        tracing::warn!(%name, %why, "the note of a clone stays");
+    }
+}
+
 impl Supervisor {
+    /// Returns the clones on other hosts; `None` if there is no folder for what is known of them.
+    pub(super) fn clones_elsewhere(&self) -> Option<ClonesElsewhere> {
+        Some(ClonesElsewhere {
+            dir: self.config.bus.dir().clone(),
+            clock: Rc::clone(&self.config.clock),
+            clones: self.config.clones.folder.clone()?,
+            environment: self.config.environment.clone(),
+            by: AgentName::lead(),
+        })
+    }
+
     /// Returns the host on which an ordered teammate runs or is to run, if it is another one. Without a word for it, that is the
     /// one that the name belongs to.
     pub(super) async fn host_for(
@@ -92,8 +128,15 @@ impl Supervisor {
         order: SpawnOrder,
         role_has_file: bool,
     ) -> Result<String, ToolError> {
-        let SpawnOrder { name, role, prompt, message_id, model, mode, isolation, host: _ } = order;
+        let work = self.send_work_for(&host, &order).await?;
+        if self.is_closing.get() {
+            undo(work).await;
+            return Err(ToolError::reply("the team is stopping, so no teammate can be spawned"));
+        }
+        let SpawnOrder { name, role, prompt, message_id, model, mode, isolation, .. } = order;
         let id = order_id(&message_id);
+        let clone = work.as_ref().map(|work| work.start.clone());
+        let has_clone = work.is_some();
         let spawn = Order::Spawn(Box::new(SpawnThere {
             name: name.to_string(),
             role,
@@ -105,6 +148,7 @@ impl Supervisor {
             mode_of_lead: self.config.permissions.borrow().mode,
             mode,
             isolation,
+            clone,
         }));
         let _starting = StartingElsewhere::begin(self);
         let within = READY_TIMEOUT.max(AGENT_READY_TIMEOUT) + PREPARED_WITHIN + TRANSPORT_WITHIN;
@@ -120,19 +164,86 @@ impl Supervisor {
                 self.wait_until_known(&name, &host).await;
                 self.elsewhere.borrow_mut().insert(name.to_string());
                 tracing::info!(%name, %host, "teammate spawned on another host");
+                let how = if has_clone {
+                    "its clone has the files of the workspace as they are now, and what it saves comes back"
+                } else {
+                    "send it text"
+                };
                 Ok(format!(
-                    "{text} It is on host {host}, which shares no files with this one: send it text, or commits."
+                    "{text} It is on host {host}, which shares no files with this one: {how}."
                 ))
             }
-            Ok(OrderAnswer::Refused { why }) => Err(refused(why)),
-            Ok(OrderAnswer::Stopped { .. }) => {
-                Err(refused("its answer is for another order".into()))
+            Ok(answer) => {
+                undo(work).await;
+                Err(refused(answer.refusal()))
             }
             Err(why @ OrderFailure::Unanswered { .. }) => Err(ToolError::Reply(format!(
                 "{why}; list_teammates says whether {name} runs there after all"
             ))),
-            Err(why) => Err(refused(why.to_string())),
+            Err(why) => {
+                undo(work).await;
+                Err(refused(why.to_string()))
+            }
         }
+    }
+
+    /// Sends the files of the workspace for the clone of a teammate that is about to start on another host, and notes the clone.
+    /// `None` if it is running, is to work in a folder of that host, or there is no repository to clone.
+    async fn send_work_for(
+        &self,
+        host: &HostName,
+        order: &SpawnOrder,
+    ) -> Result<Option<StartingWork>, ToolError> {
+        let (name, config) = (&order.name, &self.config.clones);
+        if order.isolation == Some(Isolation::Shared) {
+            return Ok(None);
+        }
+        let roster = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
+        // A life lock tells nothing here: it may be that of a host which was given up a moment ago.
+        let home = roster.home_of(name.as_str()).filter(|home| !home.is_given_up);
+        if home.is_some_and(|home| home.is_alive && home.host == host.as_str()) {
+            return Ok(None);
+        }
+        let Some(clones) = self.clones_elsewhere() else { return Ok(None) };
+        if let Some(place) = self.known_clone(name) {
+            return Err(ToolError::Reply(format!(
+                "{name} has a clone with its work on this host, {}; leave host out, or ask the user to give the clone up \
+                 with `team work drop {name}`",
+                place.path
+            )));
+        }
+        let (workspace, environment) =
+            (clones.dir.workspace().to_owned(), clones.environment.clone());
+        let folder = workspace.clone();
+        if !offload(move || is_cloneable(&folder, &environment)).await {
+            return Ok(None);
+        }
+        let before = clones.known(name);
+        if let Some((place, earlier)) = before.as_ref().filter(|(_, earlier)| earlier != host)
+            && !self.is_given_up(earlier)?
+        {
+            clones.collect(name, (place, earlier)).await.map_err(|why| {
+                ToolError::Reply(format!(
+                    "{name} was not started on {host}: its work has not come from {earlier}: {why}; try again, or start it there"
+                ))
+            })?;
+        }
+        let before = before.map(|(place, _)| place);
+        let (start, place) =
+            clones.send_start(host, name, config.base).await.map_err(|why| {
+                ToolError::Reply(format!(
+                    "{name} was not started on {host}: its files could not be sent: {why}; try again, or let it work in a \
+                     folder of that host (isolation shared)"
+                ))
+            })?;
+        // Without the note, its work would not be collected if this process is killed.
+        clones.note(name, place).await.map_err(ToolError::reply)?;
+        Ok(Some(StartingWork { start, before, name: name.clone(), clones }))
+    }
+
+    fn is_given_up(&self, host: &HostName) -> Result<bool, ToolError> {
+        let known = relay::known_hosts(self.config.bus.dir()).map_err(ToolError::reply)?;
+        Ok(known.iter().any(|known| known.host == *host && known.is_given_up))
     }
 
     /// Waits for the starts on other hosts that are under way, unless the team is stopped without requests.

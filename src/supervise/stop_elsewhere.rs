@@ -44,10 +44,7 @@ impl StopPlan {
                 host: Some(host.to_string()),
                 unreached: None,
             },
-            Ok(OrderAnswer::Refused { why }) => self.unreached(&host, &id, &why),
-            Ok(OrderAnswer::Spawned { .. }) => {
-                self.unreached(&host, &id, "its answer is for another order")
-            }
+            Ok(answer) => self.unreached(&host, &id, &answer.refusal()),
             Err(why) => self.unreached(&host, &id, &why.to_string()),
         };
         tracing::info!(%name, %host, outcome = outcome.words(), "member of another host stopped");

@@ -2,6 +2,7 @@
 //! for the lead's tools. Start, reaping and periodic checks are in files of their own.
 
 use super::clone_config::CloneConfig;
+use super::clones_elsewhere::CollectedAt;
 use super::commands::end_commands;
 use super::members::{Members, raise};
 use super::relay_process::{RelayProcess, RelayProgram};
@@ -20,7 +21,7 @@ use crate::settings::models::KnownModels;
 use crate::store::{Liveness, liveness, roster};
 use crate::tasks::Tasks;
 use crate::tools::hooks::Hooks;
-use crate::tools::{SpawnOrder, TeamOps, ToolError, ToolFuture};
+use crate::tools::{PlaceFuture, SpawnOrder, TeamOps, ToolError, ToolFuture};
 use crate::wire::AgentName;
 use crate::wire::hook::{Hook, HookEvent};
 use crate::wire::log_words;
@@ -30,6 +31,7 @@ use crate::wire::roster::{ExitCause, StartedBy};
 use crate::wire::sandbox::Sandbox;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,6 +105,8 @@ pub(crate) struct Supervisor {
     pub(super) starting_elsewhere: watch::Sender<usize>,
     /// The teammates that were alive on other hosts at the last look.
     pub(super) elsewhere: RefCell<BTreeSet<String>>,
+    /// The state of each teammate on another host in which its work was collected last, or is now.
+    pub(super) collected: RefCell<BTreeMap<String, CollectedAt>>,
 }
 
 impl Supervisor {
@@ -117,6 +121,7 @@ impl Supervisor {
             relay: RefCell::default(),
             starting_elsewhere: watch::Sender::new(0),
             elsewhere: RefCell::default(),
+            collected: RefCell::default(),
         })
     }
 
@@ -178,6 +183,7 @@ impl Supervisor {
         let names: Vec<AgentName> = names.into_iter().collect();
         let mut outcomes = self.stop(names, (&AgentName::lead(), reason, cause), None).await;
         outcomes.retain(|outcome| outcome.rung.is_some());
+        self.collect_last(&outcomes).await;
         self.wait_for_hooks().await;
         outcomes
     }
@@ -338,13 +344,23 @@ impl TeamOps for Rc<Supervisor> {
         let supervisor = Self::clone(self);
         run_to_completion(async move { supervisor.stop_ordered(name, reason).await })
     }
+
+    fn collect_work(&self, name: AgentName) -> PlaceFuture<'_> {
+        let supervisor = Self::clone(self);
+        run_to_completion(async move { supervisor.collect_ordered(&name).await })
+    }
+
+    fn send_files(&self, name: AgentName) -> ToolFuture<'_> {
+        let supervisor = Self::clone(self);
+        run_to_completion(async move { supervisor.send_files_ordered(&name).await })
+    }
 }
 
 /// Runs work as a task of its own. An interrupted turn drops the future of its tool, which must not interrupt the
 /// start or stop of a process.
-fn run_to_completion(
-    work: impl Future<Output = Result<String, ToolError>> + 'static,
-) -> ToolFuture<'static> {
+fn run_to_completion<T: 'static>(
+    work: impl Future<Output = Result<T, ToolError>> + 'static,
+) -> Pin<Box<dyn Future<Output = Result<T, ToolError>>>> {
     let task = tokio::task::spawn_local(work);
     Box::pin(async move { task.await.unwrap_or_else(|why| Err(ToolError::reply(why))) })
 }

@@ -50,6 +50,9 @@ impl Supervisor {
                 if is_lead && is_ended_by_host(member, &mut self.elsewhere.borrow_mut()) {
                     self.tell_of_end_elsewhere(member).await;
                 }
+                if is_lead {
+                    self.collect_when_idle(member);
+                }
             }
             if let Some(hang_detector) = &mut hang_detector {
                 self.check_for_hung(hang_detector, &members);

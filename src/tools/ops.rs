@@ -1,10 +1,13 @@
 //! Operations that tools have their agent's process perform: on teammates, by the lead alone, and on subagents.
 
 use super::approval_queue::ApprovalQueue;
-use super::call::ToolFuture;
+use super::call::{ToolError, ToolFuture};
 use crate::wire::AgentName;
-use crate::wire::isolation::Isolation;
+use crate::wire::carried::HostName;
+use crate::wire::host_order::CloneStart;
+use crate::wire::isolation::{ClonePlace, Isolation};
 use crate::wire::permission::PermissionMode;
+use std::pin::Pin;
 use std::rc::Rc;
 
 /// The parts of a lead that a teammate does not have.
@@ -20,7 +23,16 @@ pub(crate) trait TeamOps {
 
     /// Stops a teammate by the shutdown ladder; resolves when its process has exited.
     fn shutdown(&self, name: AgentName, reason: String) -> ToolFuture<'_>;
+
+    /// Brings the saved work of a teammate on another host here. Resolves with its place.
+    fn collect_work(&self, name: AgentName) -> PlaceFuture<'_>;
+
+    /// Sends the files of the workspace as they are now to the host of a teammate, for its clone to merge.
+    fn send_files(&self, name: AgentName) -> ToolFuture<'_>;
 }
+
+/// The place of a clone, once it is known.
+pub(crate) type PlaceFuture<'a> = Pin<Box<dyn Future<Output = Result<ClonePlace, ToolError>> + 'a>>;
 
 #[derive(Debug, Clone)]
 pub(crate) struct SpawnOrder {
@@ -38,6 +50,15 @@ pub(crate) struct SpawnOrder {
     pub(crate) isolation: Option<Isolation>,
     /// The name or a label of the host on which it is to run, if it is not this one.
     pub(crate) host: Option<String>,
+    /// The commits with which its clone begins, for a lead on another host.
+    pub(crate) clone_of: Option<CloneOf>,
+}
+
+/// The project of a lead on another host, of which a teammate gets a clone.
+#[derive(Debug, Clone)]
+pub(crate) struct CloneOf {
+    pub(crate) host: HostName,
+    pub(crate) start: CloneStart,
 }
 
 /// The subagents of an agent.

@@ -103,7 +103,8 @@ parameters!(SpawnTeammate {
     ),
     host: Option<String> = optional(
         Text,
-        "the name or a label of another host of the team, such as gpu; it shares no files with you"
+        "the name or a label of another host of the team, such as gpu; there it works in a clone of the repository, \
+         or without one in a folder of that host"
     ),
 });
 
@@ -132,7 +133,9 @@ impl Tool for SpawnTeammate {
         let Self { name, role, prompt, model, mode, isolation, host } = self;
         let (name, message_id) = (AgentName::member(&name)?, parts.team.message_id(call));
         let host = host.filter(|host| !host.trim().is_empty());
-        let order = SpawnOrder { name, role, prompt, message_id, model, mode, isolation, host };
+        let clone_of = None;
+        let order =
+            SpawnOrder { name, role, prompt, message_id, model, mode, isolation, host, clone_of };
         parts.ops()?.team.spawn(order).await
     }
 }

@@ -82,11 +82,19 @@ impl Tool for TakeWork {
         let (name, team) = (AgentName::member(&self.name)?, &parts.team);
         let dir = team.bus.dir().clone();
         let roster = roster::read(&dir).map_err(ToolError::reply)?;
-        let Some(place) = roster.member(name.as_str()).and_then(|member| member.work.clone())
-        else {
-            let why = format!("{name} has no clone; what it changes is in the workspace already");
-            return Err(ToolError::Reply(why));
+        let member = roster.member(name.as_str());
+        let place = match member.and_then(|member| member.work.clone()) {
+            Some(place) => place,
+            None if member.is_some_and(|member| member.host.is_some()) => {
+                parts.ops()?.team.collect_work(name.clone()).await?
+            }
+            None => {
+                let why =
+                    format!("{name} has no clone; what it changes is in the workspace already");
+                return Err(ToolError::Reply(why));
+            }
         };
+        let is_elsewhere = !place.is_here();
         let environment = parts.commands.env.clone();
         let by = team.me.clone();
         let taker = Taker { team: dir, name: name.clone(), place, by, environment };
@@ -100,6 +108,9 @@ impl Tool for TakeWork {
             }
             Merged::Conflict { files } => {
                 let files = files.join(", ");
+                if is_elsewhere {
+                    parts.ops()?.team.send_files(name.clone()).await?;
+                }
                 let content = format!(
                     "Your work was not taken: these files conflict with the workspace: {files}. Run `git fetch \
                      origin`, merge or repeat the change, then offer it again."

@@ -61,13 +61,25 @@ impl fmt::Display for OrderId {
 }
 
 /// The direction of orders, as a host sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OrderSide {
     /// Orders of this host to others. A process of this host writes one, and removes it once it needs no answer; the relay
     /// writes the answer.
     Out,
     /// Orders of other hosts to this one. The relay writes one, and the supervisor of this host the answer.
     In,
+}
+
+impl OrderSide {
+    /// The side on which the host at the other end has the order.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Out => Self::In,
+            Self::In => Self::Out,
+        }
+    }
 }
 
 impl fmt::Display for OrderSide {
@@ -100,6 +112,65 @@ pub enum Order {
     Spawn(Box<SpawnThere>),
     /// Stop an agent.
     Stop(StopThere),
+    /// Have the commits with which a clone begins.
+    Prepare(ProjectCommits),
+    /// Send the saved work of a clone.
+    Collect(WorkThere),
+    /// Remove a clone whose work is saved.
+    Drop(WorkThere),
+}
+
+/// The commits of the user's repository that a host needs for the clone of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectCommits {
+    /// The commits.
+    pub commits: Vec<String>,
+    /// The commit with the user's files as they are now.
+    pub current: String,
+    /// The last commit of the user.
+    pub head: String,
+    /// The object format of the repository, `sha1` or `sha256`.
+    pub object_format: String,
+    /// An address from which the host may fetch them itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
+    /// The size of the bundle with what the host lacked; `None` before it was asked. The bundle has the id of the order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle_bytes: Option<u64>,
+}
+
+/// The clone of an agent on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkThere {
+    /// The agent.
+    pub name: String,
+    /// Commits that the host which asks has already.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<String>,
+}
+
+/// The start of a clone in the commits of the user's repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloneStart {
+    /// The commit from which its changes count.
+    pub base: String,
+    /// The commit with the work of an earlier clone, on which it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wip: Option<String>,
+    /// The folder of the workspace in the repository.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+}
+
+/// The saved work of a clone, as commits.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SavedCommits {
+    /// The commit that reaches all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wip: Option<String>,
+    /// The commit that was offered last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<String>,
 }
 
 /// An agent that is to be started on the host.
@@ -130,6 +201,9 @@ pub struct SpawnThere {
     /// The folder in which it works, if it is not that of its role or of the settings there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+    /// The start of its clone; `None` if it works in a folder of the host, or has a clone there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone: Option<CloneStart>,
 }
 
 /// An agent that is to be stopped on the host.
@@ -181,6 +255,27 @@ pub enum OrderAnswer {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refusal: Option<String>,
     },
+    /// The host has the commits.
+    Prepared,
+    /// The host lacks commits, and has these.
+    Lacking {
+        /// Commits that it has.
+        known: Vec<String>,
+    },
+    /// The saved work.
+    Collected {
+        /// Its commits.
+        #[serde(flatten)]
+        saved: SavedCommits,
+        /// The size of the bundle with those that were not known; `None` if there are none. It has the id of the order.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bundle_bytes: Option<u64>,
+    },
+    /// The clone was removed.
+    Dropped {
+        /// The outcome, for the person.
+        text: String,
+    },
     /// The order was not carried out.
     Refused {
         /// The reason.
@@ -188,12 +283,60 @@ pub enum OrderAnswer {
     },
 }
 
+impl Order {
+    /// Whether the order transfers commits and changes nothing that runs.
+    pub fn is_transfer(&self) -> bool {
+        match self {
+            Self::Prepare(_) | Self::Collect(_) => true,
+            Self::Spawn(_) | Self::Stop(_) | Self::Drop(_) => false,
+        }
+    }
+
+    /// The size of the bundle that comes with the order.
+    pub fn bundle_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Prepare(commits) => commits.bundle_bytes,
+            Self::Spawn(_) | Self::Stop(_) | Self::Collect(_) | Self::Drop(_) => None,
+        }
+    }
+}
+
 impl OrderAnswer {
+    /// The size of the bundle that comes with the answer.
+    pub fn bundle_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Collected { bundle_bytes, .. } => *bundle_bytes,
+            Self::Spawned { .. }
+            | Self::Stopped { .. }
+            | Self::Prepared
+            | Self::Lacking { .. }
+            | Self::Dropped { .. }
+            | Self::Refused { .. } => None,
+        }
+    }
+
+    /// Returns the reason for which an answer is not the one that its order asks for.
+    pub fn refusal(self) -> String {
+        match self {
+            Self::Refused { why } => why,
+            Self::Lacking { .. } => "it lacks commits still".into(),
+            Self::Spawned { .. }
+            | Self::Stopped { .. }
+            | Self::Prepared
+            | Self::Collected { .. }
+            | Self::Dropped { .. } => "its answer is for another order".into(),
+        }
+    }
+
     /// Returns the word for the answer in logs.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Spawned { .. } => "spawned",
             Self::Stopped { .. } => "stopped",
+            Self::Prepared => "prepared",
+            Self::Lacking { .. } => "lacking",
+            Self::Collected { .. } => "collected",
+            Self::Dropped { .. } => "dropped",
             Self::Refused { .. } => "refused",
         }
     }

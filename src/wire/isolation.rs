@@ -51,4 +51,18 @@ pub struct ClonePlace {
     pub base: String,
     /// The top folder of the repository that was cloned.
     pub repository: String,
+    /// The host with the clone, if it is another one: its saved work comes into the repository here, and `path` is only a
+    /// name for it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// The host with the user's repository, if it is another one: the repository here only has its commits.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub project_host: String,
+}
+
+impl ClonePlace {
+    /// Whether the clone is on this host.
+    pub fn is_here(&self) -> bool {
+        self.host.is_empty()
+    }
 }

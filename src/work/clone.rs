@@ -1,12 +1,14 @@
 //! Makes a clone for a teammate, with the files of the workspace as the user sees them.
 
 use super::error::WorkError;
+use super::mirror;
 use super::repository::{INDEX, Repository};
 use crate::os::event_loop::check_blocking;
 use crate::os::failpoint::hit;
 use crate::os::git::{Git, GitError, split};
 use crate::store::TeamDir;
 use crate::wire::AgentName;
+use crate::wire::host_order::CloneStart;
 use crate::wire::isolation::{CloneBase, ClonePlace};
 use crate::wire::log_words;
 use std::collections::BTreeSet;
@@ -43,10 +45,26 @@ pub(crate) struct CloneOrder {
     pub(crate) name: AgentName,
     /// The folder for the clones of the team.
     pub(crate) clones: PathBuf,
-    pub(crate) base: CloneBase,
-    pub(crate) workspace: PathBuf,
+    pub(crate) origin: CloneOrigin,
     /// The environment of git.
     pub(crate) environment: Vec<(String, String)>,
+}
+
+/// The repository that is cloned.
+#[derive(Debug, Clone)]
+pub(crate) enum CloneOrigin {
+    /// That of the user's workspace.
+    Workspace { folder: PathBuf, base: CloneBase },
+    /// The commits of a workspace on another host.
+    Mirror { host: String, start: CloneStart },
+}
+
+/// The commits with which a clone begins.
+pub(super) struct CloneCommits {
+    /// The one from which its changes count.
+    pub(super) base: String,
+    /// The one that is checked out.
+    head: String,
 }
 
 /// Returns the folder for the clones of a team, below the user's folder for the state of programs.
@@ -119,9 +137,11 @@ pub(crate) fn borrowed(place: &ClonePlace) -> Vec<PathBuf> {
     found
 }
 
-/// Fails if a clone is not where it was made.
+/// Fails if a clone of this host is not where it was made.
 pub(crate) fn check(name: &AgentName, place: &ClonePlace) -> Result<(), WorkError> {
-    if Path::new(&place.folder).is_dir() && Path::new(&place.path).join(".git").is_dir() {
+    if !place.is_here()
+        || Path::new(&place.folder).is_dir() && Path::new(&place.path).join(".git").is_dir()
+    {
         return Ok(());
     }
     let what = format!("the clone of {name} is missing");
@@ -135,8 +155,18 @@ pub(crate) fn check(name: &AgentName, place: &ClonePlace) -> Result<(), WorkErro
 
 /// Makes a clone. Leaves nothing behind if it fails.
 pub(crate) fn create(order: &CloneOrder) -> Result<ClonePlace, WorkError> {
-    let CloneOrder { name, clones, workspace, environment, .. } = order;
-    let repository = Repository::find(workspace, environment)?;
+    let CloneOrder { name, clones, origin, environment } = order;
+    let (repository, project_host) = match origin {
+        CloneOrigin::Workspace { folder, .. } => {
+            (Repository::find(folder, environment)?, String::new())
+        }
+        CloneOrigin::Mirror { host, start } => {
+            mirror::check_start(start)?;
+            let repository = Repository::find(&mirror::folder(clones), environment)?;
+            let prefix = PathBuf::from(&start.prefix);
+            (Repository { prefix, ..repository }, host.clone())
+        }
+    };
     let path = clones.join(name.as_str());
     if description(clones, name).exists() {
         let why = format!("{} is there already, with work of an earlier {name}", path.display());
@@ -166,6 +196,8 @@ pub(crate) fn create(order: &CloneOrder) -> Result<ClonePlace, WorkError> {
             branch: branch(name),
             base,
             repository: text(&repository.top),
+            host: String::new(),
+            project_host,
         };
         describe(clones, name, &place).map_err(|why| file(&why))?;
         hit("work.described");
@@ -191,13 +223,29 @@ pub(crate) fn discard(name: &AgentName, place: &ClonePlace) {
     tracing::info!(%name, described, removed, "an unused clone is removed");
 }
 
-fn branch(name: &AgentName) -> String {
+/// Returns the branch of a teammate in its clone.
+pub(super) fn branch(name: &AgentName) -> String {
     format!("team/{name}")
 }
 
-fn make_folder(folder: &Path) -> Result<(), WorkError> {
+pub(super) fn make_folder(folder: &Path) -> Result<(), WorkError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|why| WorkError::file(folder, &why))
+}
+
+/// Notes a clone on another host, whose saved work comes into the repository here.
+pub(crate) fn note(clones: &Path, name: &AgentName, place: &ClonePlace) -> Result<(), WorkError> {
+    make_folder(clones)?;
+    describe(clones, name, place).map_err(|why| WorkError::file(&description(clones, name), &why))
+}
+
+/// Forgets a clone on another host.
+pub(crate) fn forget(clones: &Path, name: &AgentName) -> Result<(), WorkError> {
+    let file = description(clones, name);
+    match fs::remove_file(&file) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => Err(WorkError::file(&file, &why)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 fn describe(clones: &Path, name: &AgentName, place: &ClonePlace) -> io::Result<()> {
@@ -244,7 +292,7 @@ fn make_changeable(folder: &Path) -> io::Result<()> {
 fn fill(order: &CloneOrder, repository: &Repository, folder: &Path) -> Result<String, WorkError> {
     make_folder(folder)?;
     let git_error = |why: GitError| WorkError::git(WHAT, &why);
-    let base = pin_base(order, repository)?;
+    let CloneCommits { base, head } = begin(order, repository)?;
     hit("work.pinned");
     let git = Git::new(folder, &order.environment);
     let branch = branch(&order.name);
@@ -254,7 +302,7 @@ fn fill(order: &CloneOrder, repository: &Repository, folder: &Path) -> Result<St
     borrow_objects(repository, folder).map_err(|why| WorkError::file(folder, &why))?;
     configure(order, repository, &git).map_err(git_error)?;
     // The branch is unborn, and the files are checked out by the same call.
-    git.run(&["reset", "--quiet", "--hard", &base]).map_err(git_error)?;
+    git.run(&["reset", "--quiet", "--hard", &head]).map_err(git_error)?;
     let include = || -> io::Result<()> {
         for name in ["exclude", "attributes"] {
             let inside = Path::new("info").join(name);
@@ -271,26 +319,37 @@ fn fill(order: &CloneOrder, repository: &Repository, folder: &Path) -> Result<St
     Ok(base)
 }
 
-/// Returns the commit with which the clone begins, and makes a reference keep it.
-fn pin_base(order: &CloneOrder, repository: &Repository) -> Result<String, WorkError> {
-    let CloneOrder { name, clones, .. } = order;
+/// Returns the commits with which the clone begins, and makes references keep them.
+pub(super) fn begin(
+    order: &CloneOrder,
+    repository: &Repository,
+) -> Result<CloneCommits, WorkError> {
+    let CloneOrder { name, clones, origin, .. } = order;
     let git_error = |why: GitError| WorkError::git(WHAT, &why);
-    let head = repository.head().map_err(git_error)?;
-    let base = match order.base {
-        CloneBase::Head => head,
-        CloneBase::Snapshot => {
-            let tree = repository.view(&clones.join(format!(".{name}.index")))?;
-            if repository.tree(&head).map_err(git_error)? == tree {
-                head
-            } else {
-                let text = format!("The files of the workspace when {name} began");
-                repository.commit(&tree, &[&head], &text).map_err(git_error)?
+    let (base, head) = match origin {
+        CloneOrigin::Workspace { base: CloneBase::Head, .. } => {
+            let head = repository.head().map_err(git_error)?;
+            (head.clone(), head)
+        }
+        CloneOrigin::Workspace { base: CloneBase::Snapshot, .. } => {
+            let snapshot = repository.snapshot(name, clones)?;
+            (snapshot.clone(), snapshot)
+        }
+        CloneOrigin::Mirror { start, .. } => {
+            let CloneStart { base, wip, .. } = start;
+            let head = wip.as_ref().unwrap_or(base);
+            let before = repository.reference(name, "wip");
+            let text = format!("Earlier work of {name}");
+            let kept = repository.over(before.as_deref(), head, &text).map_err(git_error)?;
+            if wip.is_some() || kept != *head {
+                repository.point(name, "wip", &kept, None).map_err(git_error)?;
             }
+            (base.clone(), head.clone())
         }
     };
     keep_old_base(repository, name).map_err(git_error)?;
     repository.point(name, "base", &base, None).map_err(git_error)?;
-    Ok(base)
+    Ok(CloneCommits { base, head })
 }
 
 /// Makes the saved work of an earlier clone of that name keep its base, too.

@@ -9,11 +9,14 @@
 //! of the clone by it. It never changes the user's
 //! index, stash or branches; only [`take`] changes files of the user, and only those without other changes.
 
+mod bundle;
 mod changes;
 pub(crate) mod clone;
+pub(crate) mod elsewhere;
 pub(crate) mod error;
 mod exchange;
 mod left_takes;
+pub(crate) mod mirror;
 pub(crate) mod overview;
 pub(crate) mod remove;
 mod repository;

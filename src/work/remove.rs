@@ -8,7 +8,9 @@ use crate::os::command;
 use crate::os::failpoint::hit;
 use crate::os::git::{GitError, split};
 use crate::os::pidfd::ExitKind;
+use crate::wire::AgentName;
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,6 +22,9 @@ const MAX_OUTPUT: usize = 16 * 1024 * 1024;
 /// The maximum number of repositories that an error names.
 const MOST_NAMED: usize = 5;
 
+/// The maximum number of ignored files that are named.
+const MOST_IGNORED: usize = 10;
+
 /// The maximum number of commits that nothing names, which one drop saves.
 const MOST_LOST: usize = 5000;
 
@@ -30,6 +35,29 @@ pub(crate) struct Removed {
     pub(crate) ignored: Vec<String>,
     /// Whether the clone was missing before.
     pub(crate) was_missing: bool,
+}
+
+impl Removed {
+    /// Returns the outcome as a text for the user.
+    pub(crate) fn in_words(&self, name: &AgentName) -> String {
+        let saved = format!(
+            "its work stays in refs/team/{name}/wip (`git diff refs/team/{name}/base refs/team/{name}/wip` shows it)"
+        );
+        let mut text = if self.was_missing {
+            format!("The clone of {name} was missing and is no longer listed; {saved}.")
+        } else {
+            format!("The clone of {name} is removed; {saved}.")
+        };
+        if !self.ignored.is_empty() {
+            let named: Vec<&str> =
+                self.ignored.iter().take(MOST_IGNORED).map(String::as_str).collect();
+            let more = self.ignored.len().saturating_sub(MOST_IGNORED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let _infallible =
+                write!(text, "\nIgnored files in it were not saved: {}{more}.", named.join(", "));
+        }
+        text
+    }
 }
 
 /// Saves the work of a clone and removes the clone. Its teammate must not run. Fails, and keeps the clone, if something

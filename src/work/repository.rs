@@ -104,6 +104,51 @@ impl Repository {
         tree
     }
 
+    /// Returns a commit with the files of the working tree as they are, for a teammate: the last commit if they do not differ,
+    /// or the one that was made before if nothing has changed since.
+    pub(super) fn snapshot(&self, name: &AgentName, clones: &Path) -> Result<String, WorkError> {
+        let git_error =
+            |why: GitError| WorkError::git("the files of the workspace cannot be recorded", &why);
+        let tree = self.view(&clones.join(format!(".{name}.index")))?;
+        let head = self.head().map_err(git_error)?;
+        if self.tree(&head).map_err(git_error)? == tree {
+            return Ok(head);
+        }
+        let is_same = |commit: &String| {
+            let parent = self.git.run(&["rev-parse", "--quiet", "--verify", &format!("{commit}^")]);
+            parent.is_ok_and(|parent| parent == head)
+                && self.tree(commit).is_ok_and(|it| it == tree)
+        };
+        if let Some(before) = self.reference(name, "current").filter(is_same) {
+            return Ok(before);
+        }
+        let text = format!("The files of the workspace when {name} began");
+        self.commit(&tree, &[&head], &text).map_err(git_error)
+    }
+
+    /// Returns those of these commits that are here.
+    pub(super) fn present(&self, commits: &[String]) -> Result<Vec<String>, GitError> {
+        let known: Vec<String> = commits.iter().filter(|it| is_id(it)).cloned().collect();
+        let words = ["cat-file", "--batch-check=%(objecttype) %(objectname)"];
+        let output = self.git.checked(&words, lines(&known).as_bytes())?;
+        let text = String::from_utf8_lossy(&output);
+        Ok(text.lines().filter_map(|line| line.strip_prefix("commit ")).map(Into::into).collect())
+    }
+
+    /// Returns a commit with the files of `new` that reaches `before`, too: `new` itself if it does.
+    pub(super) fn over(
+        &self,
+        before: Option<&str>,
+        new: &str,
+        text: &str,
+    ) -> Result<String, GitError> {
+        let Some(before) = before else { return Ok(new.to_owned()) };
+        if self.unreached(&[before.to_owned()], &[new])?.is_empty() {
+            return Ok(new.to_owned());
+        }
+        self.commit(&self.tree(new)?, &[new, before], text)
+    }
+
     /// Returns the path in the repository of a folder of the working tree that is not ignored.
     fn visible(&self, folder: &Path) -> Option<String> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());

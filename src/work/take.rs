@@ -78,6 +78,11 @@ pub(crate) fn offer(saver: &Saver, team: &TeamDir) -> Result<Merged, WorkError> 
         return Err(WorkError::new("there is nothing to offer", why, "do the work first"));
     };
     repository.point(name, "offer", &wip, None).map_err(git_error)?;
+    if !place.project_host.is_empty() {
+        // The files of the user are on another host, which merges them when it takes the work.
+        let stat = stat(&repository, &place.base, &wip).map_err(git_error)?;
+        return Ok(Merged::Clean { stat });
+    }
     let environment = saver.setup.env.clone();
     let (by, name, place) = (name.clone(), name.clone(), place.clone());
     let taker = Taker { team: team.clone(), name, place, by, environment };
@@ -103,6 +108,12 @@ pub(super) fn stat(repository: &Repository, from: &str, to: &str) -> Result<Stri
 impl Taker {
     /// Takes the work into the files of the user.
     pub(crate) fn take(&self, wanted: WorkToTake) -> Result<Merged, WorkError> {
+        let host = &self.place.project_host;
+        if !host.is_empty() {
+            let what = format!("the work of {} was not taken", self.name);
+            let why = format!("the files of its project are on {host}");
+            return Err(WorkError::new(what, why, format!("take it there, on {host}")));
+        }
         let repository = Repository::find(Path::new(&self.place.repository), &self.environment)?;
         let offer = repository.reference(&self.name, "offer");
         let saved = || match wanted {

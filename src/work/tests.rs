@@ -1,6 +1,6 @@
 //! Clones of a real repository, with real git and real commands.
 
-use super::clone::{CloneOrder, create, discard};
+use super::clone::{CloneOrder, CloneOrigin, create, discard};
 use super::overview::{OfferState, diff, overview};
 use super::remove::drop_clone;
 use super::save::Saver;
@@ -15,6 +15,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+mod elsewhere;
 mod foreign_writes;
 mod full_disk;
 mod random;
@@ -75,11 +76,14 @@ impl Place {
     }
 
     pub(super) fn order(&self, name: &str) -> CloneOrder {
+        self.order_of(name, self.main(), CloneBase::Snapshot)
+    }
+
+    fn order_of(&self, name: &str, folder: PathBuf, base: CloneBase) -> CloneOrder {
         CloneOrder {
             name: AgentName::member(name).unwrap(),
             clones: self.folder.path().join("work"),
-            base: CloneBase::Snapshot,
-            workspace: self.main(),
+            origin: CloneOrigin::Workspace { folder, base },
             environment: self.environment(),
         }
     }
@@ -167,8 +171,7 @@ fn a_clone_begins_with_what_the_user_sees_and_changes_nothing_of_the_user() {
     assert!(!pushed.unwrap().status.success());
     discard(&saver.name, &saver.place);
     assert!(!path(&saver).exists());
-    let order = CloneOrder { base: CloneBase::Head, ..place.order("bob") };
-    let clone = create(&order).unwrap();
+    let clone = create(&place.order_of("bob", place.main(), CloneBase::Head)).unwrap();
     let committed = fs::read_to_string(Path::new(&clone.path).join("a.txt")).unwrap();
     assert_eq!(committed, "one\ntwo\nthree\n");
 }
@@ -178,18 +181,16 @@ fn a_clone_that_cannot_be_made_is_an_error_and_leaves_nothing() {
     let place = Place::new();
     let outside = place.folder.path().join("outside");
     fs::create_dir(&outside).unwrap();
+    let of = |folder: &Path| place.order_of("alice", folder.into(), CloneBase::Head);
     let fails = |order: &CloneOrder, why: &str| {
         let said = create(order).unwrap_err().to_string();
         assert!(said.contains(why), "{said}");
         let work = fs::read_dir(&order.clones).map(Iterator::count).unwrap_or_default();
         assert_eq!(work, 0, "{said}");
     };
-    fails(
-        &CloneOrder { workspace: outside.clone(), ..place.order("alice") },
-        "not a git repository",
-    );
+    fails(&of(&outside), "not a git repository");
     place.git(&outside, "init -q");
-    fails(&CloneOrder { workspace: outside, ..place.order("alice") }, "no commit yet");
+    fails(&of(&outside), "no commit yet");
     let environment = vec![("PATH".into(), "/nonexistent".into())];
     fails(&CloneOrder { environment, ..place.order("alice") }, "git is not installed");
     let old = place.folder.path().join("old");

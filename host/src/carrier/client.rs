@@ -255,6 +255,11 @@ impl Carrier {
         self.request("order", to, body).await
     }
 
+    /// Asks a host for a part of a bundle. Fails as [`Self::request_sync`] does.
+    pub async fn request_bundle(&self, to: &str, body: Bytes) -> Result<Bytes, CarrierError> {
+        self.request("bundle", to, body).await
+    }
+
     async fn request(
         &self,
         kind: &'static str,

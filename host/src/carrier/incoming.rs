@@ -48,6 +48,15 @@ pub enum Incoming {
         /// The way back.
         reply: Reply,
     },
+    /// Another host asks for a part of a bundle.
+    Bundle {
+        /// The host, as the subject names it.
+        from: String,
+        /// The question as it was sent.
+        body: Bytes,
+        /// The way back.
+        reply: Reply,
+    },
     /// A sign of life of another host.
     Beat {
         /// The host, as the subject names it.

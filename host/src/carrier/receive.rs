@@ -64,10 +64,11 @@ async fn connection(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
 async fn messages(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
     let client = shared.connection.client();
     let subjects = &shared.subjects;
-    let (Ok(mut acks), Ok(mut syncs), Ok(mut orders), Ok(mut beats)) = (
+    let (Ok(mut acks), Ok(mut syncs), Ok(mut orders), Ok(mut bundles), Ok(mut beats)) = (
         client.subscribe(subjects.to_this_host("ack")).await,
         client.subscribe(subjects.to_this_host("sync")).await,
         client.subscribe(subjects.to_this_host("order")).await,
+        client.subscribe(subjects.to_this_host("bundle")).await,
         client.subscribe(subjects.beats()).await,
     ) else {
         return;
@@ -77,6 +78,7 @@ async fn messages(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
             message = acks.next() => message.map(ack),
             message = syncs.next() => message.map(|message| sync(&shared, message)),
             message = orders.next() => message.map(|message| order(&shared, message)),
+            message = bundles.next() => message.map(|message| bundle(&shared, message)),
             message = beats.next() => message.map(beat),
         };
         match event {
@@ -104,6 +106,11 @@ fn sync(shared: &Arc<Shared>, message: Message) -> Option<Incoming> {
 fn order(shared: &Arc<Shared>, message: Message) -> Option<Incoming> {
     let reply = Reply::new(message.reply?, shared);
     Some(Incoming::Order { from: sender(&message.subject)?, body: message.payload, reply })
+}
+
+fn bundle(shared: &Arc<Shared>, message: Message) -> Option<Incoming> {
+    let reply = Reply::new(message.reply?, shared);
+    Some(Incoming::Bundle { from: sender(&message.subject)?, body: message.payload, reply })
 }
 
 fn beat(message: Message) -> Option<Incoming> {

@@ -1,16 +1,19 @@
 //! The orders of other hosts to this one, and the supervisor that carries them out.
 
+use super::bundles::fetch;
 use super::{CarriedOrder, IsNamed, OrderState};
-use crate::carrier::Reply;
+use crate::carrier::{Carrier, Reply};
 use crate::inbound::offload;
 use agent_team::relay::{HostSupervisorProcess, RelayError};
 use agent_team::store::relay::{
-    ORDER_HELD_FOR, open_orders, put_answer, put_order, read_answer, read_order,
+    ORDER_HELD_FOR, bundle_bytes, open_orders, put_answer, put_order, read_answer, read_order,
 };
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
 use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
 use agent_team::wire::host_order::{HostOrder, Order, OrderAnswer, OrderId, OrderSide};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::Mutex;
 
 /// The orders of other hosts to this one.
@@ -20,11 +23,13 @@ pub(crate) struct OrdersIn {
     /// Whether a supervisor that this relay has started runs. It is locked while an order is put down: two asks for one order
     /// would write one file.
     is_supervised: Arc<Mutex<bool>>,
+    bundles: BundlesIn,
 }
 
 impl OrdersIn {
-    pub(crate) fn new(dir: TeamDir, is_named: IsNamed) -> Self {
-        Self { dir, is_named, is_supervised: Arc::default() }
+    pub(crate) fn new(carrier: Carrier, dir: TeamDir, is_named: IsNamed) -> Self {
+        let bundles = BundlesIn { carrier, dir: dir.clone(), asked: Arc::default() };
+        Self { dir, is_named, is_supervised: Arc::default(), bundles }
     }
 
     /// Takes an order of a host, or says how far it has come.
@@ -38,8 +43,14 @@ impl OrdersIn {
             return;
         };
         let (dir, is_supervised) = (self.dir.clone(), Arc::clone(&self.is_supervised));
+        let bundles = self.bundles.clone();
         tokio::spawn(async move {
-            let answer = put_down(&dir, from, &id, order, &is_supervised).await;
+            let answer = match bundles.is_there(&from, &id, &order).await {
+                Ok(true) => put_down(&dir, from, &id, order, &is_supervised).await,
+                // It is put down once its bundle is here.
+                Ok(false) => Ok(None),
+                Err(why) => Err(why),
+            };
             let answer = answer.unwrap_or_else(|why| {
                 tracing::warn!(%id, %why, "an order of another host is not taken yet");
                 None
@@ -48,6 +59,58 @@ impl OrdersIn {
                 drop(reply.answer(body.into()).await);
             }
         });
+    }
+}
+
+/// The bundles that come with orders.
+#[derive(Clone)]
+struct BundlesIn {
+    carrier: Carrier,
+    dir: TeamDir,
+    /// Orders whose bundles are fetched now, with the time at which each was asked for last.
+    asked: Arc<StdMutex<BTreeMap<OrderId, Instant>>>,
+}
+
+impl BundlesIn {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<OrderId, Instant>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether all that comes with an order is here, or its answer is. A bundle that is not is fetched, as long as the order
+    /// is asked for.
+    async fn is_there(
+        &self,
+        from: &HostName,
+        id: &OrderId,
+        order: &Order,
+    ) -> Result<bool, StoreError> {
+        let Some(bytes) = order.bundle_bytes() else { return Ok(true) };
+        let (dir, order_id) = (self.dir.clone(), id.clone());
+        let look = move || {
+            let is_answered = read_answer(&dir, OrderSide::In, &order_id)?.is_some();
+            Ok::<_, StoreError>(
+                is_answered || bundle_bytes(&dir, OrderSide::In, &order_id)? == Some(bytes),
+            )
+        };
+        if offload(look).await? {
+            return Ok(true);
+        }
+        if self.lock().insert(id.clone(), Instant::now()).is_none() {
+            let (bundles, from, id) = (self.clone(), from.clone(), id.clone());
+            tokio::spawn(async move { bundles.fetch(&from, &id, bytes).await });
+        }
+        Ok(false)
+    }
+
+    async fn fetch(&self, from: &HostName, id: &OrderId, bytes: u64) {
+        let is_asked = || self.lock().get(id).is_some_and(|asked| asked.elapsed() < ORDER_HELD_FOR);
+        let end = (from, OrderSide::In, id);
+        match fetch(&self.carrier, &self.dir, end, bytes, is_asked).await {
+            Ok(true) => tracing::info!(%id, bytes, "a bundle has come"),
+            Ok(false) => tracing::info!(%id, "a bundle is not wanted any more"),
+            Err(why) => tracing::warn!(%id, %why, "a bundle cannot be written"),
+        }
+        self.lock().remove(id);
     }
 }
 

@@ -4,9 +4,11 @@
 //! An order is asked for again and again, so neither side remembers more than the files: a repeated one is put down once, and
 //! its answer stands beside it.
 
+mod bundles;
 mod incoming;
 mod outgoing;
 
+pub(crate) use bundles::asked as asked_for_bundle;
 pub(crate) use incoming::OrdersIn;
 pub(crate) use outgoing::OrdersOut;
 

@@ -1,5 +1,6 @@
 //! The orders of this host to others.
 
+use super::bundles::fetch;
 use super::{CarriedOrder, IsNamed, OrderState, POLL};
 use crate::carrier::Carrier;
 use crate::inbound::offload;
@@ -108,6 +109,14 @@ impl OrdersOut {
             }
             let pause = match self.ask(id, &order).await {
                 Some(OrderState { answer: Some(answer) }) => {
+                    if let Some(bytes) = answer.bundle_bytes() {
+                        // An order that is withdrawn meanwhile is removed by the next look.
+                        let is_wanted = || is_awaited(&self.dir, id);
+                        let end = (&order.host, OrderSide::Out, id);
+                        if !fetch(&self.carrier, &self.dir, end, bytes, is_wanted).await? {
+                            continue;
+                        }
+                    }
                     if matches!(answer, OrderAnswer::Refused { .. }) {
                         self.take_back(&order);
                     }
@@ -174,10 +183,16 @@ impl OrdersOut {
     }
 }
 
+/// Whether somebody waits for the answer of an order.
+fn is_awaited(dir: &TeamDir, id: &OrderId) -> bool {
+    let order = read_order(dir, OrderSide::Out, id);
+    order.is_ok_and(|order| order.is_some_and(|order| SystemClock.now() < order.until))
+}
+
 /// Returns the name of the agent that an order starts.
 fn spawned(order: &HostOrder) -> Option<AgentName> {
     match &order.order {
         Order::Spawn(spawn) => AgentName::member(&spawn.name).ok(),
-        Order::Stop(_) => None,
+        Order::Stop(_) | Order::Prepare(_) | Order::Collect(_) | Order::Drop(_) => None,
     }
 }

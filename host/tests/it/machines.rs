@@ -12,6 +12,7 @@ use agent_team::wire::AgentName;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs::{self, File};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -119,6 +120,11 @@ impl Machine {
 
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Returns the address of the host in the network.
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        self.host.address()
     }
 
     /// Returns a command that runs on this host, in the workspace of the team.

@@ -20,3 +20,4 @@ mod orders;
 mod rig;
 mod ssh;
 mod traffic;
+mod workspaces;

@@ -68,6 +68,7 @@ fn spawn_order(id: &str, within: Duration) -> (OrderId, HostOrder) {
         mode_of_lead: PermissionMode::Default,
         mode: None,
         isolation: None,
+        clone: None,
     };
     let order = HostOrder {
         host: HostName::parse("gpu1").unwrap(),

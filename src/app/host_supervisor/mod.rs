@@ -156,7 +156,13 @@ async fn start(
     }
     let lead_away = Duration::from_secs(settings.lead_away.value);
     Ok((
-        Rc::new(HostSupervisor { bus, supervisor, own_model: named, spawning: Mutex::new(()) }),
+        Rc::new(HostSupervisor {
+            bus,
+            supervisor,
+            own_model: named,
+            spawning: Mutex::new(()),
+            preparing: Mutex::new(()),
+        }),
         lead_away,
     ))
 }

@@ -3,12 +3,14 @@
 use crate::bus::Bus;
 use crate::os::{Clock, SystemClock};
 use crate::store::asynchronous::offload;
-use crate::store::relay::{open_orders, put_answer, read_order, remove_old_orders, remove_order};
+use crate::store::relay::{
+    open_orders, put_answer, read_order, remove_bundle, remove_old_orders, remove_order,
+};
 use crate::store::{Liveness, RoleMatch, StoreError, TeamDir, liveness, roster};
 use crate::supervise::stop::StopOutcome;
 use crate::supervise::stop_elsewhere::urgency_of;
 use crate::supervise::supervisor::Supervisor;
-use crate::tools::{SpawnOrder, find_by_alias};
+use crate::tools::{CloneOf, SpawnOrder, find_by_alias};
 use crate::wire::AgentName;
 use crate::wire::carried::HostName;
 use crate::wire::host_order::{
@@ -16,6 +18,7 @@ use crate::wire::host_order::{
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +35,8 @@ pub(super) struct HostSupervisor {
     pub(super) own_model: Option<String>,
     /// Held while a teammate is started.
     pub(super) spawning: Mutex<()>,
+    /// Held while commits of the project are taken over.
+    pub(super) preparing: Mutex<()>,
 }
 
 /// The time in which a lead that has just started is known on this host.
@@ -109,22 +114,54 @@ impl HostSupervisor {
                 tracing::info!(%id, %host, name = stop.name, "another host orders a stop");
                 self.stop(stop).await
             }
+            Order::Prepare(wanted) => {
+                let bundle = wanted.bundle_bytes.map(|_| self.bundle(id));
+                let bytes = wanted.bundle_bytes;
+                tracing::info!(%id, %host, bytes, "another host sends commits");
+                match self.check_giver(&host).await {
+                    Ok(()) => {
+                        let _alone = self.preparing.lock().await;
+                        self.supervisor.prepare_project(wanted, bundle).await
+                    }
+                    Err(why) => Err(why),
+                }
+            }
+            Order::Collect(work) => match AgentName::member(&work.name) {
+                Ok(name) => self.supervisor.send_work(name, work.known, self.bundle(id)).await,
+                Err(why) => Err(why.to_string()),
+            },
+            Order::Drop(work) => match AgentName::member(&work.name) {
+                Ok(name) => self.supervisor.drop_clone_for(&host, name).await,
+                Err(why) => Err(why.to_string()),
+            },
         };
         let answer = answer.unwrap_or_else(|why| OrderAnswer::Refused { why });
         tracing::info!(%id, answer = answer.word(), "an order of another host is carried out");
         let (team, id) = (self.bus.dir().clone(), id.clone());
-        offload(move || put_answer(&team, OrderSide::In, &id, &answer)).await
+        offload(move || {
+            put_answer(&team, OrderSide::In, &id, &answer)?;
+            if answer.bundle_bytes().is_none() {
+                remove_bundle(&team, OrderSide::In, &id)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Returns the file with the bundle of an order, or of its answer.
+    fn bundle(&self, id: &OrderId) -> PathBuf {
+        self.bus.dir().relay_bundle(OrderSide::In, id)
     }
 
     async fn spawn(&self, from: &HostName, order: SpawnThere) -> Result<OrderAnswer, String> {
         self.check_giver(from).await?;
         let team = self.bus.dir().clone();
-        let (role, has_file, from) = (order.role.clone(), order.role_has_file, from.clone());
+        let (role, has_file, giver) = (order.role.clone(), order.role_has_file, from.clone());
         offload(move || {
             // A role only restricts: without its file, the agent would be free of it.
             match team.find_role(&role, find_by_alias) {
                 RoleMatch::FreeText if has_file => Err(format!(
-                    "the role {role} has a file on {from} and none on that host; copy it there, below .team/roles or the user's roles"
+                    "the role {role} has a file on {giver} and none on that host; copy it there, below .team/roles or the user's roles"
                 )),
                 RoleMatch::File(_) | RoleMatch::FreeText | RoleMatch::Unclear(_) => Ok(()),
             }
@@ -144,6 +181,7 @@ impl HostSupervisor {
             mode: order.mode,
             isolation: order.isolation,
             host: None,
+            clone_of: order.clone.map(|start| CloneOf { host: from.clone(), start }),
         };
         let text = self.supervisor.ops().spawn(spawn).await.map_err(|why| why.to_string())?;
         Ok(OrderAnswer::Spawned { text })

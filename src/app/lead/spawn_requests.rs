@@ -90,5 +90,6 @@ fn order(
         mode: mode.transpose()?,
         isolation: isolation.transpose()?,
         host: None,
+        clone_of: None,
     })
 }

@@ -17,7 +17,7 @@ use crate::store::{RoleMatch, TeamDir, roster};
 use crate::supervise::handshake::{self, FallbackModel, Handshake, StartReason};
 use crate::tools::find_by_alias;
 use crate::wire::AgentName;
-use crate::wire::isolation::Isolation;
+use crate::wire::isolation::{ClonePlace, Isolation};
 use crate::wire::model_facts::ModelFacts;
 use crate::wire::permission::{PermissionMode, Permissions};
 use crate::wire::sandbox::{Sandbox, SandboxLevel};
@@ -128,7 +128,11 @@ impl TeammateOptions {
             self.take_fallbacks(fallback_models.as_deref(), environment)?;
             let known = roster.member(self.name.as_str());
             let clones = clones::folder(team, environment);
-            let made = || clones.and_then(|clones| clone::known(&clones, &self.name));
+            let made = || {
+                clones
+                    .and_then(|clones| clone::known(&clones, &self.name))
+                    .filter(ClonePlace::is_here)
+            };
             self.handshake.work = known.and_then(|member| member.work.clone()).or_else(made);
             self.check_clone(isolation)?;
         }

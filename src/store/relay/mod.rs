@@ -4,6 +4,7 @@
 //! own, and `printed`, which the lead that starts a relay empties.
 
 mod arrivals;
+mod bundles;
 mod given_up;
 mod host_supervisor;
 mod lists;
@@ -18,6 +19,7 @@ mod terms;
 mod tests;
 
 pub use arrivals::{Arrivals, Link, LinkState, Range};
+pub use bundles::{bundle_bytes, finish_part, part_bytes, read_bundle, remove_bundle, write_part};
 pub use given_up::{GivenUpHost, change_given_up_hosts, given_up_hosts};
 pub use host_supervisor::{
     HostSupervisorLock, is_supervised, open_host_supervisor_log, open_host_supervisor_printed,

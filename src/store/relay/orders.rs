@@ -3,6 +3,7 @@
 //!
 //! *Invariant:* an order and an answer are whole or not there. An order that is gone is not wanted any more.
 
+use super::bundles::{bundle_bytes, remove_bundle, remove_lost_bundles};
 use crate::store::file::atomic::{Fsync, pretty_json, remove, replace};
 use crate::store::file::read::{changed_at, known_if_there, names_in, read_json};
 use crate::store::teamdir::make_folder;
@@ -17,6 +18,9 @@ const ANSWER_ENDING: &str = ".answer.json";
 
 /// The time for which an order of another host stands without being asked for again. A supervisor begins with none that is older.
 pub const ORDER_HELD_FOR: Duration = Duration::from_secs(10);
+
+/// The time for which an answer with a bundle stands at least: the other host may need long to fetch it.
+const BUNDLES_FOR: Duration = Duration::from_secs(3600);
 
 /// The most bytes of an order: a prompt may be as long as a message.
 const MOST_ORDER_BYTES: u64 = 4 * 1024 * 1024;
@@ -106,16 +110,17 @@ pub fn read_answer(
     Ok(read_json(&dir.relay_order_answer(side, id), MOST_ORDER_BYTES)?)
 }
 
-/// Removes an order with its answer.
+/// Removes an order with its answer and its bundle.
 ///
 /// # Errors
 /// A file cannot be removed.
 pub fn remove_order(dir: &TeamDir, side: OrderSide, id: &OrderId) -> Result<(), StoreError> {
     remove(&dir.relay_order(side, id))?;
+    remove_bundle(dir, side, id)?;
     Ok(remove(&dir.relay_order_answer(side, id))?)
 }
 
-/// Removes the answered orders that were answered so long ago that nobody asks again.
+/// Removes the answered orders that were answered so long ago that nobody asks again, and bundles without an order.
 ///
 /// # Errors
 /// A file cannot be read or removed.
@@ -130,9 +135,11 @@ pub fn remove_old_orders(
         let Ok(id) = id else { continue };
         let path = dir.relay_order_answer(side, &id);
         let Some(known) = known_if_there(&path)? else { continue };
+        let has_bundle = bundle_bytes(dir, side, &id)?.is_some();
+        let age = if has_bundle { age.max(BUNDLES_FOR) } else { age };
         if now.since(changed_at(&known)) > age {
             remove_order(dir, side, &id)?;
         }
     }
-    Ok(())
+    remove_lost_bundles(dir, side, now, age)
 }

@@ -6,7 +6,7 @@ use crate::os::failpoint::{self, POINTS};
 use crate::store::TeamDir;
 use crate::wire::AgentName;
 use crate::wire::isolation::{CloneBase, ClonePlace};
-use crate::work::clone::{self, CloneOrder, create};
+use crate::work::clone::{self, CloneOrder, CloneOrigin, create};
 use crate::work::remove::drop_clone;
 use crate::work::save::Saver;
 use crate::work::take::{Taker, WorkToTake};
@@ -95,8 +95,7 @@ fn child() {
         Action::Make => create(&CloneOrder {
             name,
             clones: job.clones,
-            base: CloneBase::Snapshot,
-            workspace: job.workspace,
+            origin: CloneOrigin::Workspace { folder: job.workspace, base: CloneBase::Snapshot },
             environment: job.env,
         })
         .map(drop),
@@ -388,7 +387,7 @@ impl Story {
             place: self.saver.place.clone(),
             env,
             clones: order.clones,
-            workspace: order.workspace,
+            workspace: self.place.main(),
             run_id: format!("{}-child", self.saver.setup.run_id),
         };
         let limit = kib.map(|kib| format!("trap '' XFSZ; ulimit -f {kib}; ")).unwrap_or_default();
