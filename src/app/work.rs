@@ -230,11 +230,8 @@ pub(crate) fn remove(context: &Context, name: &str) -> Result<String, Failure> {
     // No process of that name starts meanwhile.
     let hint = format!("stop it with `team stop {name}`, then try again");
     let what = format!("the clone of {name} is kept");
-    let life = LifeLock::take(&team, &name, LifeRecord::of_this_process()).or_exit(
-        Exit::InUse,
-        what,
-        hint,
-    )?;
+    let life =
+        LifeLock::take(&team, &name, LifeRecord::of_command()).or_exit(Exit::InUse, what, hint)?;
     let further = &settings.pass_environment.value;
     let sandbox = settings.sandbox();
     let setup = saving_setup(&sandbox, &team, &place, &context.environment, further);

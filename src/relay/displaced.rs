@@ -21,7 +21,10 @@ const END_WITHIN: Duration = Duration::from_secs(20);
 /// Its life lock cannot be read.
 pub fn end_displaced(bus: &Bus, name: &AgentName, host: &HostName) -> Result<bool, RelayError> {
     let Liveness::Alive(Some(record)) = liveness::probe(bus.dir(), name)? else { return Ok(false) };
-    let Some(process) = record.open_process() else { return Ok(false) };
+    // A command of the person holds the name for a moment, and is nobody's agent.
+    let Some(process) = record.open_process().filter(|_| !record.is_command) else {
+        return Ok(false);
+    };
     let text = format!("{name} belongs to host {host}: this process of the same name ends now.");
     if let Err(why) = bus.send(&AgentName::system(), name.as_str(), Outgoing::text(text)) {
         tracing::warn!(%name, %why, "an agent is not told why it ends");
@@ -39,4 +42,22 @@ pub fn end_displaced(bus: &Bus, name: &AgentName, host: &HostName) -> Result<boo
     let stuck = process_tree::end_strays(&record.run_id);
     tracing::warn!(%name, %host, pid = record.pid, was_killed = !ended, stuck = stuck.len(), "an agent has ended: its name belongs to another host");
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::MailLimits;
+    use crate::store::{LifeLock, LifeRecord, SystemClock, test_team};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_command_that_holds_the_name_is_not_ended() {
+        let (_folder, dir) = test_team();
+        let bus = Bus::new(dir.clone(), MailLimits::default(), Arc::new(SystemClock));
+        let carol = AgentName::member("carol").unwrap();
+        // As `team work drop` holds it.
+        let _life = LifeLock::take(&dir, &carol, LifeRecord::of_command()).unwrap();
+        assert!(!end_displaced(&bus, &carol, &HostName::parse("gpu1").unwrap()).unwrap());
+    }
 }

@@ -257,7 +257,8 @@ mod tests {
             roster.enter("carol", 1.0);
         })
         .unwrap();
-        let life = LifeLock::take(dir, &name("carol"), LifeRecord::of_this_process()).unwrap();
+        let record = LifeRecord { incarnation: "i".into(), ..LifeRecord::of_this_process() };
+        let life = LifeLock::take(dir, &name("carol"), record).unwrap();
         let (epoch, servers) = (Epoch::of(1), Servers::default());
         let identity = HostIdentity {
             host: host("a"),

@@ -291,13 +291,20 @@ fn is_outdated(told: Option<&ValueVersion>, known: Option<&ValueVersion>) -> boo
 fn alive_here(dir: &TeamDir) -> Result<BTreeSet<AgentName>, RelayError> {
     let mut alive = BTreeSet::new();
     for name in dir.agents()? {
-        if let liveness::Liveness::Alive(record) = liveness::probe(dir, &name)?
-            && record.is_none_or(|record| record.host.is_empty())
-        {
+        if runs_here(dir, &name)? {
             alive.insert(name);
         }
     }
     Ok(alive)
+}
+
+/// Whether an agent of this name runs on this host. A command holds the name for a moment, and is none.
+fn runs_here(dir: &TeamDir, name: &AgentName) -> Result<bool, RelayError> {
+    Ok(match liveness::probe(dir, name)? {
+        liveness::Liveness::Alive(Some(record)) => record.host.is_empty() && !record.is_command,
+        liveness::Liveness::Alive(None) => true,
+        liveness::Liveness::Dead => false,
+    })
 }
 
 /// Returns the entries of the agents of this host.
@@ -305,10 +312,7 @@ fn own_entries(dir: &TeamDir) -> Result<BTreeMap<AgentName, HostEntry>, RelayErr
     let roster = roster::read(dir)?;
     let mut own = BTreeMap::new();
     let mut add = |name: AgentName, entry: Value| -> Result<(), RelayError> {
-        let alive = matches!(
-            liveness::probe(dir, &name)?,
-            liveness::Liveness::Alive(record) if record.as_ref().is_none_or(|it| it.host.is_empty())
-        );
+        let alive = runs_here(dir, &name)?;
         own.insert(name, HostEntry { alive, entry, version: None });
         Ok(())
     };

@@ -76,7 +76,7 @@ impl Supervisor {
         let saver = Saver { name: name.clone(), place, setup };
         let workspace = dir.workspace().display().to_string();
         let removed = offload(move || {
-            let life = LifeLock::take(&dir, &saver.name, LifeRecord::of_this_process());
+            let life = LifeLock::take(&dir, &saver.name, LifeRecord::of_command());
             let life = life.map_err(|why| format!("{why}; stop {} first", saver.name))?;
             let removed = drop_clone(&saver).map_err(|why| why.to_string());
             drop(life);

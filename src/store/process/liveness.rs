@@ -52,6 +52,9 @@ pub struct LifeRecord {
     /// alone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub outlives_membership: bool,
+    /// Whether it is a command that holds the name for a moment, so that no agent of it starts.
+    #[serde(rename = "command", skip_serializing_if = "std::ops::Not::not")]
+    pub is_command: bool,
     /// The time at which it detected the exit of its lead.
     pub lead_lost: Option<MachineTime>,
     /// The host on which the agent runs, if a relay holds the lock for it. Then no process of this host is the agent's, and
@@ -65,6 +68,11 @@ impl LifeRecord {
     pub fn of_this_process() -> Self {
         let ProcessIdentity { pid, start_time, boot_id } = ProcessIdentity::current();
         Self { pid, start_time, boot_id, protocol: PROTOCOL_VERSION, ..Self::default() }
+    }
+
+    /// Creates a record of this process, which is a command that holds a name so that no agent of it starts.
+    pub(crate) fn of_command() -> Self {
+        Self { is_command: true, ..Self::of_this_process() }
     }
 
     /// Returns the process that wrote the record.
