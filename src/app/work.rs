@@ -10,7 +10,7 @@ use crate::error::{Exit, Failure, OrFail};
 use crate::settings::Settings;
 use crate::store::relay;
 use crate::store::{LifeLock, LifeRecord, SystemClock, TeamDir, roster};
-use crate::supervise::clones_elsewhere::ClonesElsewhere;
+use crate::supervise::clones_elsewhere::{ClonesElsewhere, TransferError};
 use crate::tools::command::command_setup;
 use crate::wire::carried::HostName;
 use crate::wire::isolation::ClonePlace;
@@ -96,10 +96,11 @@ impl Work {
             Ok(it) => (word(it.offer), Some(&it.changes), it.is_there),
             Err(_) => ("unknown", None, false),
         };
+        let is_here = self.place.is_here();
         json!({
-            "name": self.name.as_str(), "path": path, "branch": branch, "base": base,
-            "host": Some(&self.place.host).filter(|_| !self.place.is_here()),
-            "changes": changes, "state": state, "there": is_there,
+            "name": self.name.as_str(), "path": Some(path).filter(|_| is_here), "branch": branch, "base": base,
+            "host": Some(&self.place.host).filter(|_| !is_here),
+            "changes": changes, "state": state, "there": Some(is_there).filter(|_| is_here),
             "error": self.overview.as_ref().err().map(ToString::to_string),
         })
     }
@@ -176,6 +177,7 @@ fn clones_elsewhere(
         clock: Rc::new(SystemClock),
         clones: folder(team, &context.environment)?,
         environment: environment(context),
+        base: context.settings_or_defaults().clone_base.value,
         by: AgentName::user(),
     };
     Some((clones, host))
@@ -262,6 +264,10 @@ fn remove_elsewhere(
         ));
     }
     block_on(clones.drop_clone(name, (place, host)))?.map_err(|why| {
+        if matches!(why, TransferError::Dropped(_)) {
+            let what = format!("the clone of {name} on {host} is still listed");
+            return Failure::new(Exit::Failure, what, why.to_string(), "repeat the command later");
+        }
         let what = format!("the clone of {name} on {host} is kept");
         let hint = format!(
             "stop {name} and try again; if {host} is gone for good, give it up with `team host give-up {host}`"

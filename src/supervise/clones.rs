@@ -17,6 +17,24 @@ pub(super) struct CloneForStart {
     pub(super) is_new: bool,
 }
 
+/// Fails if a lead on another host has sent the start of a clone, and the one that is there has another start.
+fn check_origin(
+    name: &AgentName,
+    place: &ClonePlace,
+    wanted: Option<&CloneOf>,
+) -> Result<(), ToolError> {
+    let is_it =
+        |of: &CloneOf| place.project_host == of.host.as_str() && place.base == of.start.base;
+    if wanted.is_none_or(is_it) {
+        return Ok(());
+    }
+    Err(ToolError::Reply(format!(
+        "{name} has an older clone there, {}; choose another name, or ask the user to remove it on that host with \
+         `team work drop {name}`",
+        place.path
+    )))
+}
+
 impl Supervisor {
     /// Returns the clone for an ordered teammate; `None` if it works in the workspace. `known` is the clone that the
     /// name has. Fails if a clone is needed and there can be none.
@@ -50,6 +68,7 @@ impl Supervisor {
                 )));
             }
             clone::check(&name, &place).map_err(ToolError::reply)?;
+            check_origin(&name, &place, order.clone_of.as_ref())?;
             return Ok(Some(CloneForStart { place, is_new: false }));
         }
         // A lead on another host sends its files for a clone.

@@ -22,11 +22,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time in which commits have to be at the other host, which may fetch them from a server.
-const SENT_WITHIN: Duration = Duration::from_secs(900);
-
-/// The maximum size of a bundle, in bytes.
-const MOST_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+/// The time in which commits have to be at the other host, which may fetch them from a server. A host that is lost ends it before.
+const SENT_WITHIN: Duration = Duration::from_secs(3600);
 
 /// The time in which a clone is removed.
 const DROPPED_WITHIN: Duration = Duration::from_secs(300);
@@ -40,11 +37,10 @@ pub(crate) enum TransferError {
     Work(#[from] WorkError),
     #[error("{0}")]
     Refused(String),
-    #[error(
-        "the commits that {host} lacks have {bytes} bytes, more than a bundle may have; let it fetch them itself, from a \
-         remote `origin` that it reaches"
-    )]
-    TooLarge { host: HostName, bytes: u64 },
+    #[error("the clone is removed there, but its last work has not come yet: {0}")]
+    Dropped(Box<TransferError>),
+    #[error("{0} has a clone on this host by now")]
+    Here(AgentName),
 }
 
 impl From<OrderAnswer> for TransferError {
@@ -72,6 +68,8 @@ pub(crate) struct ClonesElsewhere {
     pub(crate) clones: PathBuf,
     /// The environment of git.
     pub(crate) environment: Vec<(String, String)>,
+    /// The files with which a clone begins.
+    pub(crate) base: CloneBase,
     /// The name in which orders are given.
     pub(crate) by: AgentName,
 }
@@ -89,15 +87,15 @@ impl ClonesElsewhere {
         &self,
         host: &HostName,
         name: &AgentName,
-        base: CloneBase,
     ) -> Result<(CloneStart, ClonePlace), TransferError> {
+        let base = self.base;
         let known = self.known(name).map(|(place, _)| place);
         let project = self.project(name, self.dir.workspace()).await?;
         let (clones, to, of) = (self.clones.clone(), host.clone(), Arc::clone(&project));
         let (start, place, commits) = offload(move || {
-            let start = of.start(base, &clones, known.as_ref())?;
+            let start = of.pin_start(base, &clones, known.as_ref())?;
             let place = of.place(&start, &clones, to.as_str());
-            let commits = of.commits(&start, &clones)?;
+            let commits = of.commits(&start, base, &clones)?;
             Ok::<_, WorkError>((start, place, commits))
         })
         .await?;
@@ -111,7 +109,8 @@ impl ClonesElsewhere {
         let project = self.project(name, Path::new(&place.repository)).await?;
         let (clones, of) = (self.clones.clone(), Arc::clone(&project));
         let start = CloneStart { base: place.base, wip: None, prefix: String::new() };
-        let commits = offload(move || of.commits(&start, &clones)).await?;
+        let base = self.base;
+        let commits = offload(move || of.commits(&start, base, &clones)).await?;
         self.send(&host, &project, commits).await
     }
 
@@ -137,19 +136,18 @@ impl ClonesElsewhere {
         let OrderAnswer::Lacking { known } = answer else { return Err(answer.into()) };
         let id = order_id(&new_id(&self.by));
         let (dir, order, of) = (self.dir.clone(), id.clone(), Arc::clone(project));
+        let wanted = commits.clone();
         let bytes = offload(move || {
             make_order_folders(&dir).map_err(OrderFailure::from)?;
-            Ok::<_, TransferError>(of.bundle(&dir.relay_bundle(OrderSide::Out, &order), &known)?)
+            let file = dir.relay_bundle(OrderSide::Out, &order);
+            Ok::<_, TransferError>(of.bundle(&file, &wanted, &known)?)
         })
         .await;
         let sent = async {
             let bytes = bytes?;
-            if bytes > MOST_BYTES {
-                return Err(TransferError::TooLarge { host: host.clone(), bytes });
-            }
             tracing::info!(%id, %host, bytes, "commits go to another host");
             let order = Order::Prepare(ProjectCommits { bundle_bytes: Some(bytes), ..commits });
-            Ok(give(&self.dir, host, (id.clone(), order), within).await?)
+            Ok::<_, TransferError>(give(&self.dir, host, (id.clone(), order), within).await?)
         };
         let sent = sent.await;
         // An order that was not given has not taken it with it.
@@ -194,7 +192,8 @@ impl ClonesElsewhere {
         let within = (&*self.clock, DROPPED_WITHIN);
         let answer = give(&self.dir, host, order, within).await?;
         let OrderAnswer::Dropped { text } = answer else { return Err(answer.into()) };
-        self.collect(name, (place, host)).await?;
+        let collected = self.collect(name, (place, host)).await;
+        collected.map_err(|why| TransferError::Dropped(Box::new(why)))?;
         self.forget(name).await?;
         Ok(text)
     }
@@ -202,12 +201,24 @@ impl ClonesElsewhere {
     /// Forgets the clone of a name on another host.
     pub(crate) async fn forget(&self, name: &AgentName) -> Result<(), WorkError> {
         let (clones, name) = (self.clones.clone(), name.clone());
-        offload(move || clone::forget(&clones, &name)).await
+        offload(move || match clone::known(&clones, &name) {
+            Some(place) if !place.is_here() => clone::forget(&clones, &name),
+            Some(_) | None => Ok(()),
+        })
+        .await
     }
 
     /// Notes the clone of a name on another host.
-    pub(super) async fn note(&self, name: &AgentName, place: ClonePlace) -> Result<(), WorkError> {
+    pub(super) async fn note(
+        &self,
+        name: &AgentName,
+        place: ClonePlace,
+    ) -> Result<(), TransferError> {
         let (clones, name) = (self.clones.clone(), name.clone());
-        offload(move || clone::note(&clones, &name, &place)).await
+        offload(move || match clone::known(&clones, &name) {
+            Some(place) if place.is_here() => Err(TransferError::Here(name)),
+            Some(_) | None => Ok(clone::note(&clones, &name, &place)?),
+        })
+        .await
     }
 }

@@ -4,15 +4,22 @@
 use super::clones_elsewhere::{CollectedAt, TransferError};
 use super::stop::StopOutcome;
 use super::supervisor::Supervisor;
+use crate::protocol::ladder::Urgency;
 use crate::tools::ToolError;
 use crate::wire::AgentName;
 use crate::wire::isolation::ClonePlace;
 use crate::wire::roster::{Member, StartedBy, Status};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 /// The time that a lead which ends waits for the work of its teammates.
 const LAST_WITHIN: Duration = Duration::from_secs(30);
+
+/// The pause before work is collected again that has not come.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 impl Supervisor {
     /// Collects the work of a teammate on another host if it has become idle or ended since the last time.
@@ -36,7 +43,8 @@ impl Supervisor {
         tokio::task::spawn_local(async move {
             if let Err(why) = supervisor.collect(&name).await {
                 tracing::warn!(%name, %why, "the work of a teammate on another host has not come");
-                // It is tried again with its next change, and before it is taken.
+                tokio::time::sleep(TRY_AGAIN_AFTER).await;
+                supervisor.collected.borrow_mut().remove(name.as_str());
             }
         });
     }
@@ -48,18 +56,21 @@ impl Supervisor {
         Ok(Some(place))
     }
 
-    /// Collects the work of a teammate that is about to be taken.
-    pub(super) async fn collect_ordered(&self, name: &AgentName) -> Result<ClonePlace, ToolError> {
-        let collected = self.collect(name).await.map_err(|why| {
-            ToolError::Reply(format!(
-                "the work of {name} has not come from its host: {why}; try again later"
-            ))
-        })?;
-        collected.ok_or_else(|| {
-            ToolError::Reply(format!(
+    /// Collects the work of a teammate that is about to be taken. Returns its clone, and the reason if what is here may not be all.
+    pub(super) async fn collect_ordered(
+        &self,
+        name: &AgentName,
+    ) -> Result<(ClonePlace, Option<String>), ToolError> {
+        let Some(place) = self.clone_elsewhere(name) else {
+            return Err(ToolError::Reply(format!(
                 "{name} works in a folder of another host, without a clone: ask it for the text of its changes"
-            ))
-        })
+            )));
+        };
+        let collected = self.collect(name).await;
+        let why = collected.err().map(|why| {
+            format!("the work of {name} is that which {} has sent before: {why}", place.host)
+        });
+        Ok((place, why))
     }
 
     /// Sends the files of the workspace to the host of a teammate.
@@ -69,23 +80,33 @@ impl Supervisor {
         Ok(format!("the files are on the host of {name}"))
     }
 
-    /// Collects the work of teammates on other hosts that were stopped.
-    pub(super) async fn collect_last(&self, outcomes: &[StopOutcome]) {
+    /// Collects the work of teammates on other hosts that were stopped, unless the person is in a hurry. Returns the names of
+    /// those whose work has not come.
+    pub(crate) async fn collect_last(&self, outcomes: &[StopOutcome]) -> Vec<AgentName> {
         let stopped = outcomes.iter().filter(|it| it.host.is_some() && it.unreached.is_none());
-        let collected = futures_util::future::join_all(
-            stopped.map(|outcome| async { (&outcome.name, self.collect(&outcome.name).await) }),
-        );
-        match tokio::time::timeout(LAST_WITHIN, collected).await {
-            Ok(collected) => {
-                for (name, why) in
-                    collected.iter().filter_map(|(name, it)| Some((name, it.as_ref().err()?)))
-                {
-                    tracing::warn!(%name, %why, "the work of a teammate on another host has not come");
-                }
-            }
-            Err(_) => {
-                tracing::warn!("the work of teammates on other hosts takes too long to wait for");
+        let names: Vec<AgentName> = stopped.map(|it| it.name.clone()).collect();
+        let mut left: BTreeSet<AgentName> = names.iter().cloned().collect();
+        let mut collecting: FuturesUnordered<_> = names
+            .into_iter()
+            .map(|name| async move { (self.collect(&name).await, name) })
+            .collect();
+        let mut urgency = self.urgency.subscribe();
+        let until = tokio::time::Instant::now() + LAST_WITHIN;
+        while !left.is_empty() {
+            tokio::select! {
+                Some((collected, name)) = collecting.next() => match collected {
+                    Ok(_) => {
+                        left.remove(&name);
+                    }
+                    Err(why) => {
+                        tracing::warn!(%name, %why, "the work of a teammate on another host has not come");
+                    }
+                },
+                _ = urgency.wait_for(|urgency| *urgency > Urgency::Polite) => break,
+                () = tokio::time::sleep_until(until) => break,
+                else => break,
             }
         }
+        left.into_iter().collect()
     }
 }

@@ -47,6 +47,10 @@ impl Supervisor {
     ) -> Result<OrderAnswer, String> {
         let clones = self.config.clones.folder.clone().ok_or(NO_FOLDER)?;
         let environment = self.config.environment.clone();
+        // The work of a process that has ended is saved while it is cleaned up.
+        if !self.is_alive(&name).unwrap_or(true) {
+            self.members.wait_reaped(std::slice::from_ref(&name)).await;
+        }
         let send = move || match Mirror::open(&clones, &environment)? {
             Some(mirror) => mirror.send(&name, &known, &bundle),
             None => Ok((SavedCommits::default(), None)),

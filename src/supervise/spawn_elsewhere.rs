@@ -1,6 +1,6 @@
 //! A teammate on another host: the lead orders its start, and the supervisor of that host carries it out.
 
-use super::clones_elsewhere::ClonesElsewhere;
+use super::clones_elsewhere::{ClonesElsewhere, TransferError};
 use super::host_orders::{HostChoice, OrderFailure, TRANSPORT_WITHIN, choose_host, give};
 use super::supervisor::{Supervisor, SupervisorRole};
 use crate::protocol::ladder::Urgency;
@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// The time that the other host has beside the start itself, for example to make a clone.
-const PREPARED_WITHIN: Duration = Duration::from_secs(20);
+const PREPARED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The time in which an agent that has started on another host is on the roster of this one.
 const KNOWN_WITHIN: Duration = Duration::from_secs(3);
@@ -48,12 +48,24 @@ struct StartingWork {
     clones: ClonesElsewhere,
 }
 
+/// The name of a teammate whose start on another host is under way. No other start of the name begins meanwhile.
+struct StartingName<'a> {
+    supervisor: &'a Supervisor,
+    name: String,
+}
+
+impl Drop for StartingName<'_> {
+    fn drop(&mut self) {
+        self.supervisor.names_elsewhere.borrow_mut().remove(&self.name);
+    }
+}
+
 /// Makes the note of a clone as it was: there was no start.
-async fn undo(work: Option<StartingWork>) {
+async fn restore_note(work: Option<StartingWork>) {
     let Some(StartingWork { before, name, clones, .. }) = work else { return };
     let undone = match before {
         Some(place) => clones.note(&name, place).await,
-        None => clones.forget(&name).await,
+        None => clones.forget(&name).await.map_err(TransferError::from),
     };
     if let Err(why) = undone {
         tracing::warn!(%name, %why, "the note of a clone stays");
@@ -68,6 +80,7 @@ impl Supervisor {
             clock: Rc::clone(&self.config.clock),
             clones: self.config.clones.folder.clone()?,
             environment: self.config.environment.clone(),
+            base: self.config.clones.base,
             by: AgentName::lead(),
         })
     }
@@ -128,15 +141,15 @@ impl Supervisor {
         order: SpawnOrder,
         role_has_file: bool,
     ) -> Result<String, ToolError> {
+        let _name = self.begin_elsewhere(&order.name)?;
         let work = self.send_work_for(&host, &order).await?;
         if self.is_closing.get() {
-            undo(work).await;
+            restore_note(work).await;
             return Err(ToolError::reply("the team is stopping, so no teammate can be spawned"));
         }
         let SpawnOrder { name, role, prompt, message_id, model, mode, isolation, .. } = order;
         let id = order_id(&message_id);
         let clone = work.as_ref().map(|work| work.start.clone());
-        let has_clone = work.is_some();
         let spawn = Order::Spawn(Box::new(SpawnThere {
             name: name.to_string(),
             role,
@@ -160,12 +173,17 @@ impl Supervisor {
             ))
         };
         match answer {
-            Ok(OrderAnswer::Spawned { text }) => {
+            Ok(OrderAnswer::Spawned { text, has_clone }) => {
+                if !has_clone {
+                    restore_note(work).await;
+                }
                 self.wait_until_known(&name, &host).await;
                 self.elsewhere.borrow_mut().insert(name.to_string());
                 tracing::info!(%name, %host, "teammate spawned on another host");
                 let how = if has_clone {
                     "its clone has the files of the workspace as they are now, and what it saves comes back"
+                } else if self.clone_elsewhere(&name).is_some() {
+                    "what it saves in its clone there comes back"
                 } else {
                     "send it text"
                 };
@@ -174,17 +192,33 @@ impl Supervisor {
                 ))
             }
             Ok(answer) => {
-                undo(work).await;
+                restore_note(work).await;
                 Err(refused(answer.refusal()))
             }
             Err(why @ OrderFailure::Unanswered { .. }) => Err(ToolError::Reply(format!(
                 "{why}; list_teammates says whether {name} runs there after all"
             ))),
             Err(why) => {
-                undo(work).await;
+                restore_note(work).await;
                 Err(refused(why.to_string()))
             }
         }
+    }
+
+    /// Begins with the start of a name on another host.
+    fn begin_elsewhere(&self, name: &AgentName) -> Result<StartingName<'_>, ToolError> {
+        self.check_not_starting_elsewhere(name)?;
+        self.names_elsewhere.borrow_mut().insert(name.to_string());
+        Ok(StartingName { supervisor: self, name: name.to_string() })
+    }
+
+    /// Fails if the start of a name on another host is under way.
+    pub(super) fn check_not_starting_elsewhere(&self, name: &AgentName) -> Result<(), ToolError> {
+        if self.names_elsewhere.borrow().contains(name.as_str()) {
+            let why = format!("{name} is being started on another host; wait for that");
+            return Err(ToolError::Reply(why));
+        }
+        Ok(())
     }
 
     /// Sends the files of the workspace for the clone of a teammate that is about to start on another host, and notes the clone.
@@ -194,14 +228,16 @@ impl Supervisor {
         host: &HostName,
         order: &SpawnOrder,
     ) -> Result<Option<StartingWork>, ToolError> {
-        let (name, config) = (&order.name, &self.config.clones);
+        let name = &order.name;
         if order.isolation == Some(Isolation::Shared) {
             return Ok(None);
         }
         let roster = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
-        // A life lock tells nothing here: it may be that of a host which was given up a moment ago.
+        // A life lock alone tells nothing here: it may be that of a host which was given up a moment ago, or of a command.
         let home = roster.home_of(name.as_str()).filter(|home| !home.is_given_up);
-        if home.is_some_and(|home| home.is_alive && home.host == host.as_str()) {
+        let runs_there = home.is_some_and(|home| home.is_alive && home.host == host.as_str());
+        let is_over = roster.member(name.as_str()).is_none_or(|member| member.status.is_over());
+        if runs_there && !is_over {
             return Ok(None);
         }
         let Some(clones) = self.clones_elsewhere() else { return Ok(None) };
@@ -215,27 +251,33 @@ impl Supervisor {
         let (workspace, environment) =
             (clones.dir.workspace().to_owned(), clones.environment.clone());
         let folder = workspace.clone();
-        if !offload(move || is_cloneable(&folder, &environment)).await {
+        let is_cloneable = offload(move || is_cloneable(&folder, &environment)).await;
+        if !is_cloneable.map_err(ToolError::reply)? {
             return Ok(None);
         }
         let before = clones.known(name);
-        if let Some((place, earlier)) = before.as_ref().filter(|(_, earlier)| earlier != host)
+        if let Some((_, earlier)) = before.as_ref().filter(|(_, earlier)| earlier != host)
             && !self.is_given_up(earlier)?
         {
-            clones.collect(name, (place, earlier)).await.map_err(|why| {
-                ToolError::Reply(format!(
-                    "{name} was not started on {host}: its work has not come from {earlier}: {why}; try again, or start it there"
-                ))
-            })?;
+            return Err(ToolError::Reply(format!(
+                "{name} has a clone with its work on {earlier}; start it there (host {earlier}), or ask the user to remove the \
+                 clone with `team work drop {name}`"
+            )));
         }
         let before = before.map(|(place, _)| place);
-        let (start, place) =
-            clones.send_start(host, name, config.base).await.map_err(|why| {
-                ToolError::Reply(format!(
-                    "{name} was not started on {host}: its files could not be sent: {why}; try again, or let it work in a \
-                     folder of that host (isolation shared)"
-                ))
-            })?;
+        let (start, place) = clones.send_start(host, name).await.map_err(|why| {
+            let hint = match &why {
+                TransferError::Order(_) => "; try again, or choose another host",
+                // These say it themselves.
+                TransferError::Work(_)
+                | TransferError::Refused(_)
+                | TransferError::Dropped(_)
+                | TransferError::Here(_) => "",
+            };
+            ToolError::Reply(format!(
+                "{name} was not started on {host}: its files could not be sent: {why}{hint}"
+            ))
+        })?;
         // Without the note, its work would not be collected if this process is killed.
         clones.note(name, place).await.map_err(ToolError::reply)?;
         Ok(Some(StartingWork { start, before, name: name.clone(), clones }))

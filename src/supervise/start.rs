@@ -96,6 +96,7 @@ impl Supervisor {
             }
             return self.spawn_on_host(host, order, role.is_some()).await;
         }
+        self.check_not_starting_elsewhere(&name)?;
         // A spawn does not wait for the pause before a restart.
         self.members.cancel_restart(&name);
         loop {

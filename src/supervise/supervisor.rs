@@ -21,7 +21,7 @@ use crate::settings::models::KnownModels;
 use crate::store::{Liveness, liveness, roster};
 use crate::tasks::Tasks;
 use crate::tools::hooks::Hooks;
-use crate::tools::{PlaceFuture, SpawnOrder, TeamOps, ToolError, ToolFuture};
+use crate::tools::{CollectFuture, SpawnOrder, TeamOps, ToolError, ToolFuture};
 use crate::wire::AgentName;
 use crate::wire::hook::{Hook, HookEvent};
 use crate::wire::log_words;
@@ -105,6 +105,8 @@ pub(crate) struct Supervisor {
     pub(super) starting_elsewhere: watch::Sender<usize>,
     /// The teammates that were alive on other hosts at the last look.
     pub(super) elsewhere: RefCell<BTreeSet<String>>,
+    /// The names whose start on another host is under way.
+    pub(super) names_elsewhere: RefCell<BTreeSet<String>>,
     /// The state of each teammate on another host in which its work was collected last, or is now.
     pub(super) collected: RefCell<BTreeMap<String, CollectedAt>>,
 }
@@ -121,6 +123,7 @@ impl Supervisor {
             relay: RefCell::default(),
             starting_elsewhere: watch::Sender::new(0),
             elsewhere: RefCell::default(),
+            names_elsewhere: RefCell::default(),
             collected: RefCell::default(),
         })
     }
@@ -183,7 +186,6 @@ impl Supervisor {
         let names: Vec<AgentName> = names.into_iter().collect();
         let mut outcomes = self.stop(names, (&AgentName::lead(), reason, cause), None).await;
         outcomes.retain(|outcome| outcome.rung.is_some());
-        self.collect_last(&outcomes).await;
         self.wait_for_hooks().await;
         outcomes
     }
@@ -345,7 +347,7 @@ impl TeamOps for Rc<Supervisor> {
         run_to_completion(async move { supervisor.stop_ordered(name, reason).await })
     }
 
-    fn collect_work(&self, name: AgentName) -> PlaceFuture<'_> {
+    fn collect_work(&self, name: AgentName) -> CollectFuture<'_> {
         let supervisor = Self::clone(self);
         run_to_completion(async move { supervisor.collect_ordered(&name).await })
     }

@@ -45,7 +45,9 @@ pub(crate) use files::{
     edit_preview, files_in_words, guarded_files,
 };
 pub(crate) use mcp::{McpSetup, McpTools};
-pub(crate) use ops::{CloneOf, Ops, PlaceFuture, SpawnOrder, SubagentOps, SubagentOrder, TeamOps};
+pub(crate) use ops::{
+    CloneOf, CollectFuture, Ops, SpawnOrder, SubagentOps, SubagentOrder, TeamOps,
+};
 pub(crate) use registry::{Registry, TeamToolParts, ToolParts};
 pub(crate) use served::{Handout, HandoutFuture, MailHandout, ServedModel};
 

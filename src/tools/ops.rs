@@ -24,15 +24,17 @@ pub(crate) trait TeamOps {
     /// Stops a teammate by the shutdown ladder; resolves when its process has exited.
     fn shutdown(&self, name: AgentName, reason: String) -> ToolFuture<'_>;
 
-    /// Brings the saved work of a teammate on another host here. Resolves with its place.
-    fn collect_work(&self, name: AgentName) -> PlaceFuture<'_>;
+    /// Brings the saved work of a teammate on another host here. Resolves with its clone, and the reason if what is here may not
+    /// be all.
+    fn collect_work(&self, name: AgentName) -> CollectFuture<'_>;
 
     /// Sends the files of the workspace as they are now to the host of a teammate, for its clone to merge.
     fn send_files(&self, name: AgentName) -> ToolFuture<'_>;
 }
 
-/// The place of a clone, once it is known.
-pub(crate) type PlaceFuture<'a> = Pin<Box<dyn Future<Output = Result<ClonePlace, ToolError>> + 'a>>;
+/// A clone whose work is collected.
+pub(crate) type CollectFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<(ClonePlace, Option<String>), ToolError>> + 'a>>;
 
 #[derive(Debug, Clone)]
 pub(crate) struct SpawnOrder {

@@ -83,8 +83,8 @@ impl Tool for TakeWork {
         let dir = team.bus.dir().clone();
         let roster = roster::read(&dir).map_err(ToolError::reply)?;
         let member = roster.member(name.as_str());
-        let place = match member.and_then(|member| member.work.clone()) {
-            Some(place) => place,
+        let (place, note) = match member.and_then(|member| member.work.clone()) {
+            Some(place) => (place, None),
             None if member.is_some_and(|member| member.host.is_some()) => {
                 parts.ops()?.team.collect_work(name.clone()).await?
             }
@@ -94,6 +94,7 @@ impl Tool for TakeWork {
                 return Err(ToolError::Reply(why));
             }
         };
+        let note = note.map(|why| format!("\nNote: {why}")).unwrap_or_default();
         let is_elsewhere = !place.is_here();
         let environment = parts.commands.env.clone();
         let by = team.me.clone();
@@ -104,12 +105,12 @@ impl Tool for TakeWork {
         undo_guard.after().await;
         match taken.map_err(ToolError::reply)? {
             Merged::Clean { stat } => {
-                Ok(format!("Taken into the workspace, not committed:\n{stat}"))
+                Ok(format!("Taken into the workspace, not committed:\n{stat}{note}"))
             }
             Merged::Conflict { files } => {
                 let files = files.join(", ");
-                if is_elsewhere {
-                    parts.ops()?.team.send_files(name.clone()).await?;
+                if is_elsewhere && let Err(why) = parts.ops()?.team.send_files(name.clone()).await {
+                    tracing::warn!(%name, %why, "the files of the workspace do not reach a teammate");
                 }
                 let content = format!(
                     "Your work was not taken: these files conflict with the workspace: {files}. Run `git fetch \

@@ -1,4 +1,5 @@
-//! Orders that one host of a team gives to another one: to start an agent there, or to stop it (docs/machines.md).
+//! Orders that one host of a team gives to another one: to start or stop an agent there, and to exchange the commits of its
+//! clone (docs/machines.md).
 
 use crate::wire::WallTime;
 use crate::wire::carried::HostName;
@@ -7,6 +8,9 @@ use crate::wire::permission::PermissionMode;
 use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// The maximum size of a bundle that comes with an order or its answer, in bytes.
+pub const MAX_BUNDLE_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 
 /// The id of an order: 32 hexadecimal digits. A repeated order has the same one, and is carried out once.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -125,7 +129,7 @@ pub enum Order {
 pub struct ProjectCommits {
     /// The commits.
     pub commits: Vec<String>,
-    /// The commit with the user's files as they are now.
+    /// The commit with which a new clone would begin now: the user's files as they are, or the last commit.
     pub current: String,
     /// The last commit of the user.
     pub head: String,
@@ -245,6 +249,9 @@ pub enum OrderAnswer {
     Spawned {
         /// The outcome, for the model that has ordered it.
         text: String,
+        /// Whether it works in a clone with the start that was ordered.
+        #[serde(default)]
+        has_clone: bool,
     },
     /// The agent was stopped, or was not running.
     Stopped {

@@ -12,6 +12,9 @@ use crate::wire::host_order::{CloneStart, ProjectCommits, SavedCommits};
 use crate::wire::isolation::{CloneBase, ClonePlace};
 use std::path::Path;
 
+/// The number of attempts to extend the chain of saved work, which another process may extend at the same time.
+const ATTEMPTS: usize = 5;
+
 /// The user's repository, for the clones of one teammate.
 #[derive(Debug)]
 pub(crate) struct Project {
@@ -29,9 +32,9 @@ impl Project {
         Ok(Self { repository: Repository::find(folder, environment)?, name })
     }
 
-    /// Returns the start of a clone on another host. `known` is the clone that the teammate has or had on one: its work goes
+    /// Returns the start of a clone on another host, and makes references keep its commits. `known` is the clone that the teammate has or had on one: its work goes
     /// on. `clones` is the folder for clones on this host.
-    pub(crate) fn start(
+    pub(crate) fn pin_start(
         &self,
         base: CloneBase,
         clones: &Path,
@@ -73,15 +76,19 @@ impl Project {
         }
     }
 
-    /// Returns the commits that a host needs for a clone with that start: also those with the user's files as they are now.
+    /// Returns the commits that a host needs for a clone with that start: also the one with which a new clone would begin now.
     pub(crate) fn commits(
         &self,
         start: &CloneStart,
+        base: CloneBase,
         clones: &Path,
     ) -> Result<ProjectCommits, WorkError> {
         let git_error = |why: GitError| WorkError::git("the workspace cannot be sent", &why);
         make_folder(clones)?;
-        let current = self.repository.snapshot(&self.name, clones)?;
+        let current = match base {
+            CloneBase::Head => self.repository.head().map_err(git_error)?,
+            CloneBase::Snapshot => self.repository.snapshot(&self.name, clones)?,
+        };
         self.repository.point(&self.name, "current", &current, None).map_err(git_error)?;
         let mut commits = vec![start.base.clone(), current.clone()];
         commits.extend(start.wip.clone());
@@ -104,24 +111,33 @@ impl Project {
 
     /// Writes a bundle with the commits of a clone's start. `known` are commits that the other host has. Returns its size in
     /// bytes.
-    pub(crate) fn bundle(&self, file: &Path, known: &[String]) -> Result<u64, WorkError> {
+    pub(crate) fn bundle(
+        &self,
+        file: &Path,
+        wanted: &ProjectCommits,
+        known: &[String],
+    ) -> Result<u64, WorkError> {
         let what = "the commits of the workspace cannot be sent";
-        let head = self.repository.head().map_err(|why| WorkError::git(what, &why))?;
-        if self.repository.common.join("shallow").exists() && !known.contains(&head) {
+        if self.repository.common.join("shallow").exists() && !known.contains(&wanted.head) {
             let why = "its repository is shallow, and the other host cannot fetch from its server";
             let hint = "run `git fetch --unshallow`, or use isolation shared";
             return Err(WorkError::new(what, why, hint));
         }
-        let is_there = |kind: &&str| self.repository.reference(&self.name, kind).is_some();
-        let kinds: Vec<&str> = ["base", "wip", "current"].into_iter().filter(is_there).collect();
+        let is_wanted = |kind: &&str| {
+            let commit = self.repository.reference(&self.name, kind);
+            commit.is_some_and(|it| it == wanted.current || wanted.commits.contains(&it))
+        };
+        let kinds: Vec<&str> = ["base", "wip", "current"].into_iter().filter(is_wanted).collect();
         let bytes = write_bundle(&self.repository, (&self.name, &kinds), known, file);
-        bytes.map_err(|why| WorkError::git(what, &why))
+        let hint =
+            "let that host fetch from a remote `origin` that it reaches, or use isolation shared";
+        bytes.map_err(|why| WorkError::new(what, why.to_string(), hint))
     }
 
     /// Returns the commits of a teammate that are here.
     pub(crate) fn known(&self) -> Vec<String> {
         let of = |kind| self.repository.reference(&self.name, kind);
-        ["base", "wip", "offer"].into_iter().filter_map(of).collect()
+        ["base", "wip", "offer", "there"].into_iter().filter_map(of).collect()
     }
 
     /// Takes the saved work of a clone on another host into the repository. What it had before stays reachable.
@@ -140,25 +156,65 @@ impl Project {
         if let Some(bundle) = bundle {
             read_bundle(&repository.git, bundle)?;
         }
+        let tips: Vec<String> = saved.wip.iter().chain(&saved.offer).cloned().collect();
+        repository.check_whole(&tips)?;
         if let Some(new) = &saved.wip {
-            let before = repository.reference(name, "wip");
-            let new =
-                repository.over(before.as_deref(), new, &format!("Earlier work of {name}"))?;
-            repository.point(name, "wip", &new, Some(before.as_deref().unwrap_or_default()))?;
+            self.extend(new)?;
+            // The host has it, also if its work is merged here with an earlier one.
+            repository.point(name, "there", new, None)?;
         }
-        if let Some(offer) = &saved.offer {
+        let before = repository.reference(name, "offer");
+        if let Some(offer) = &saved.offer
+            // An answer that comes late does not take a newer offer back.
+            && before.map_or(Ok(true), |before| repository.reaches(&before, offer).map(|it| !it))?
+        {
             repository.point(name, "offer", offer, None)?;
         }
         Ok(())
     }
+
+    /// Makes `wip` reach a commit.
+    fn extend(&self, new: &str) -> Result<(), GitError> {
+        let (repository, name) = (&self.repository, &self.name);
+        let text = format!("Earlier work of {name}");
+        let mut attempts = ATTEMPTS;
+        loop {
+            attempts -= 1;
+            let before = repository.reference(name, "wip");
+            if let Some(before) = &before
+                && repository.reaches(before, new)?
+            {
+                return Ok(());
+            }
+            let next = repository.over(before.as_deref(), new, &text)?;
+            match repository.point(name, "wip", &next, Some(before.as_deref().unwrap_or_default()))
+            {
+                Ok(()) => return Ok(()),
+                Err(why) if attempts == 0 => return Err(why),
+                // Another process has extended it.
+                Err(_) => {}
+            }
+        }
+    }
 }
 
-/// Whether a folder is in a repository that can be cloned.
-pub(crate) fn is_cloneable(folder: &Path, environment: &[(String, String)]) -> bool {
-    Repository::find(folder, environment).is_ok()
+/// Whether a folder is in a repository of git that can be cloned.
+///
+/// # Errors
+/// It is in one that cannot.
+pub(crate) fn is_cloneable(
+    folder: &Path,
+    environment: &[(String, String)],
+) -> Result<bool, WorkError> {
+    let has_git = || folder.ancestors().any(|folder| folder.join(".git").exists());
+    match Repository::find(folder, environment) {
+        Ok(_) => Ok(true),
+        Err(why) if has_git() => Err(why),
+        Err(_) => Ok(false),
+    }
 }
 
-/// Returns an address of a repository without a user and password of the web, if other hosts may know it.
+/// Returns an address of a repository without secrets, if other hosts may know it.
 fn public_address(address: &str) -> Option<String> {
     let Some((scheme, rest)) = address.split_once("://") else {
         // As `git@example.org:shop.git`.
@@ -167,13 +223,12 @@ fn public_address(address: &str) -> Option<String> {
         let is_host = !host.is_empty() && !host.contains('/') && !path.starts_with(':');
         return is_host.then(|| address.to_owned());
     };
-    match scheme {
-        "ssh" | "git" => Some(address.to_owned()),
-        "https" | "http" => {
-            let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let host = authority.rsplit('@').next().unwrap_or(authority);
-            Some(format!("{scheme}://{host}/{path}"))
-        }
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let path = path.split('?').next().unwrap_or_default();
+    match (scheme, user.split(':').next()) {
+        ("ssh", Some(user)) if !user.is_empty() => Some(format!("ssh://{user}@{host}/{path}")),
+        ("ssh" | "git" | "https" | "http", _) => Some(format!("{scheme}://{host}/{path}")),
         _ => None,
     }
 }
@@ -188,7 +243,11 @@ mod tests {
             ("https://example.org/shop.git", Some("https://example.org/shop.git")),
             ("https://ann:secret@example.org/shop.git", Some("https://example.org/shop.git")),
             ("https://token@example.org:8443/a/b", Some("https://example.org:8443/a/b")),
+            ("https://example.org/shop?token=secret", Some("https://example.org/shop")),
             ("ssh://git@example.org/shop", Some("ssh://git@example.org/shop")),
+            ("ssh://ann:secret@example.org/shop", Some("ssh://ann@example.org/shop")),
+            ("ssh://example.org:22/shop", Some("ssh://example.org:22/shop")),
+            ("git://ann:secret@example.org/shop", Some("git://example.org/shop")),
             ("git@example.org:shop.git", Some("git@example.org:shop.git")),
             ("/home/ann/shop", None),
             ("./a:b", None),

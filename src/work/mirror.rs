@@ -5,7 +5,7 @@
 
 use super::bundle::{read_bundle, write_bundle};
 use super::error::WorkError;
-use super::repository::{Repository, is_id};
+use super::repository::{Repository, check_whole, is_id};
 use crate::os::git::{Git, GitError};
 use crate::wire::AgentName;
 use crate::wire::host_order::{CloneStart, ProjectCommits, SavedCommits};
@@ -65,9 +65,8 @@ impl Mirror {
         if let Some(bundle) = bundle {
             read_bundle(&git, bundle).map_err(git_error)?;
         }
-        let needed: Vec<&str> =
-            wanted.commits.iter().chain([&wanted.current]).map(String::as_str).collect();
-        if !has_all(&git, &[&wanted.head]) && bundle.is_none() {
+        let needed: Vec<String> = wanted.commits.iter().chain([&wanted.current]).cloned().collect();
+        if !has_all(&git, std::slice::from_ref(&wanted.head)) && bundle.is_none() {
             fetch_what_can_be_had(&git, wanted, workspace);
         }
         if !has_all(&git, &needed) {
@@ -107,7 +106,10 @@ impl Mirror {
         }
         let kinds: Vec<&str> =
             kinds.iter().filter_map(|(kind, commit)| commit.is_some().then_some(*kind)).collect();
-        let bytes = write_bundle(repository, (name, &kinds), known, file).map_err(git_error)?;
+        let bytes = write_bundle(repository, (name, &kinds), known, file).map_err(|why| {
+            let hint = format!("let {name} remove or ignore large files that need not come back");
+            WorkError::new(&*what, why.to_string(), hint)
+        })?;
         Ok((saved, Some(bytes)))
     }
 }
@@ -153,20 +155,24 @@ pub(super) fn check_ids<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<
     Err(WorkError::new(WHAT, why, "use the same version on both hosts"))
 }
 
-fn has_all(git: &Git, commits: &[&str]) -> bool {
-    let has = |commit: &&str| {
+/// Whether commits are there, with all that they reach.
+fn has_all(git: &Git, commits: &[String]) -> bool {
+    let has = |commit: &String| {
         let named = format!("{commit}^{{commit}}");
         git.call(&["cat-file", "-e", &named], b"").is_ok_and(|output| output.code == 0)
     };
-    commits.iter().all(has)
+    commits.iter().all(has) && check_whole(git, commits).is_ok()
 }
 
 /// Fetches from the repository of the workspace on this host, and then from the server of the project. What cannot be had so
 /// comes as a bundle.
 fn fetch_what_can_be_had(git: &Git, wanted: &ProjectCommits, workspace: &Path) {
     let workspace = workspace.join(".git").exists().then(|| workspace.display().to_string());
-    let sources = [(workspace, "workspace"), (wanted.remote.clone(), "project")];
-    for (source, kind) in sources {
+    let sources = [
+        (workspace, "workspace", "file"),
+        (wanted.remote.clone(), "project", "git:http:https:ssh"),
+    ];
+    for (source, kind, protocols) in sources {
         let Some(source) = source else { continue };
         let refs = format!("+refs/heads/*:refs/remotes/{kind}/*");
         let words = [
@@ -180,12 +186,23 @@ fn fetch_what_can_be_had(git: &Git, wanted: &ProjectCommits, workspace: &Path) {
             &source,
             &refs,
         ];
-        let allowed = git.with("GIT_ALLOW_PROTOCOL", Path::new("file:git:http:https:ssh"));
-        let fetched = allowed.within(FETCH_WITHIN).run(&words);
+        let fetching = in_background(&git.with("GIT_ALLOW_PROTOCOL", Path::new(protocols)));
+        let fetched = fetching.within(FETCH_WITHIN).run(&words);
         let outcome = fetched.map_or_else(|why| why.to_string(), |_| "fetched".into());
         tracing::info!(kind, outcome, "commits of the project are fetched");
-        if has_all(git, &[&wanted.head]) {
+        if has_all(git, std::slice::from_ref(&wanted.head)) {
             return;
         }
     }
+}
+
+/// Makes git give up a server that does not answer. Nobody is there to answer a question of ssh.
+fn in_background(git: &Git) -> Git {
+    let settings = [("http.lowSpeedLimit", "1000"), ("http.lowSpeedTime", "20")];
+    let slow = settings.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let git = git.with_settings(slow.into_iter());
+    if git.run(&["config", "--get", "core.sshCommand"]).is_ok() {
+        return git;
+    }
+    git.with("GIT_SSH_COMMAND", Path::new("ssh -o BatchMode=yes -o ConnectTimeout=10"))
 }

@@ -2,7 +2,8 @@
 //!
 //! All work of a clone is saved as one chain of commits, `refs/team/NAME/wip` of the user's repository: its tree is the
 //! working tree at the last save, and each commit of the clone is reachable from it. `refs/team/NAME/base` keeps the
-//! commit with which the clone began; the clone borrows the objects of the repository.
+//! commit with which the clone began; the clone borrows the objects of the repository. For a clone on another host, `current` is
+//! the commit with which a new clone would begin now, and `there` the last saved work that has come from that host.
 //!
 //! *Invariant:* an agent owns the configuration and the files of its clone, so git runs in a clone only as a command of
 //! the agent, behind its walls. From outside, git runs in the user's repository and fetches; a look for undo lists the files

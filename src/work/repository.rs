@@ -135,6 +135,16 @@ impl Repository {
         Ok(text.lines().filter_map(|line| line.strip_prefix("commit ")).map(Into::into).collect())
     }
 
+    /// Fails if something that these commits reach is not here.
+    pub(super) fn check_whole(&self, commits: &[String]) -> Result<(), GitError> {
+        check_whole(&self.git, commits)
+    }
+
+    /// Whether one of these commits reaches another one.
+    pub(super) fn reaches(&self, from: &str, to: &str) -> Result<bool, GitError> {
+        Ok(self.unreached(&[to.to_owned()], &[from])?.is_empty())
+    }
+
     /// Returns a commit with the files of `new` that reaches `before`, too: `new` itself if it does.
     pub(super) fn over(
         &self,
@@ -143,7 +153,7 @@ impl Repository {
         text: &str,
     ) -> Result<String, GitError> {
         let Some(before) = before else { return Ok(new.to_owned()) };
-        if self.unreached(&[before.to_owned()], &[new])?.is_empty() {
+        if self.reaches(new, before)? {
             return Ok(new.to_owned());
         }
         self.commit(&self.tree(new)?, &[new, before], text)
@@ -229,6 +239,12 @@ impl Repository {
         let output = self.git.checked(&words, input.as_bytes())?;
         Ok(String::from_utf8_lossy(&output).lines().filter_map(with_parents).collect())
     }
+}
+
+/// Fails if something that commits reach, beyond what references keep, is not in a repository.
+pub(super) fn check_whole(git: &Git, commits: &[String]) -> Result<(), GitError> {
+    let words = ["rev-list", "--objects", "--quiet", "--stdin", "--not", "--all"];
+    git.checked(&words, lines(commits).as_bytes()).map(drop)
 }
 
 /// Returns a text with a line for each word.

@@ -10,7 +10,9 @@ use agent_team::store::relay::{
 };
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
 use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
-use agent_team::wire::host_order::{HostOrder, Order, OrderAnswer, OrderId, OrderSide};
+use agent_team::wire::host_order::{
+    HostOrder, MAX_BUNDLE_BYTES, Order, OrderAnswer, OrderId, OrderSide,
+};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -28,7 +30,7 @@ pub(crate) struct OrdersIn {
 
 impl OrdersIn {
     pub(crate) fn new(carrier: Carrier, dir: TeamDir, is_named: IsNamed) -> Self {
-        let bundles = BundlesIn { carrier, dir: dir.clone(), asked: Arc::default() };
+        let bundles = BundlesIn { carrier, dir: dir.clone(), fetched: Arc::default() };
         Self { dir, is_named, is_supervised: Arc::default(), bundles }
     }
 
@@ -39,26 +41,34 @@ impl OrdersIn {
             return;
         }
         let Ok(CarriedOrder { id, order, v: RELAY_PROTOCOL }) = serde_json::from_slice(body) else {
-            tracing::warn!(%from, "what came is no order");
+            tracing::warn!(%from, "what came is no order that this version knows");
+            let why =
+                "that host does not know the order; use the same version on both hosts".into();
+            tokio::spawn(answer(reply, Some(OrderAnswer::Refused { why })));
             return;
         };
         let (dir, is_supervised) = (self.dir.clone(), Arc::clone(&self.is_supervised));
         let bundles = self.bundles.clone();
         tokio::spawn(async move {
-            let answer = match bundles.is_there(&from, &id, &order).await {
-                Ok(true) => put_down(&dir, from, &id, order, &is_supervised).await,
+            let state = match bundles.look(&from, &id, &order).await {
+                Ok(BundleState::Here) => put_down(&dir, from, &id, order, &is_supervised).await,
                 // It is put down once its bundle is here.
-                Ok(false) => Ok(None),
+                Ok(BundleState::OnItsWay) => Ok(None),
+                Ok(BundleState::Failed(why)) => Ok(Some(OrderAnswer::Refused { why })),
                 Err(why) => Err(why),
             };
-            let answer = answer.unwrap_or_else(|why| {
+            let state = state.unwrap_or_else(|why| {
                 tracing::warn!(%id, %why, "an order of another host is not taken yet");
                 None
             });
-            if let Ok(body) = serde_json::to_vec(&OrderState { answer }) {
-                drop(reply.answer(body.into()).await);
-            }
+            answer(reply, state).await;
         });
+    }
+}
+
+async fn answer(reply: Reply, answer: Option<OrderAnswer>) {
+    if let Ok(body) = serde_json::to_vec(&OrderState { answer }) {
+        drop(reply.answer(body.into()).await);
     }
 }
 
@@ -67,48 +77,76 @@ impl OrdersIn {
 struct BundlesIn {
     carrier: Carrier,
     dir: TeamDir,
-    /// Orders whose bundles are fetched now, with the time at which each was asked for last.
-    asked: Arc<StdMutex<BTreeMap<OrderId, Instant>>>,
+    fetched: Arc<StdMutex<BTreeMap<OrderId, FetchedBundle>>>,
+}
+
+/// A bundle that is fetched, or could not be.
+struct FetchedBundle {
+    /// The time at which its order was asked for last.
+    asked: Instant,
+    failure: Option<String>,
+}
+
+/// The state of what comes with an order.
+enum BundleState {
+    Here,
+    OnItsWay,
+    Failed(String),
 }
 
 impl BundlesIn {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<OrderId, Instant>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<OrderId, FetchedBundle>> {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether all that comes with an order is here, or its answer is. A bundle that is not is fetched, as long as the order
-    /// is asked for.
-    async fn is_there(
+    /// Returns whether all that comes with an order is here, or its answer is. A bundle that is not is fetched, as long as the
+    /// order is asked for.
+    async fn look(
         &self,
         from: &HostName,
         id: &OrderId,
         order: &Order,
-    ) -> Result<bool, StoreError> {
-        let Some(bytes) = order.bundle_bytes() else { return Ok(true) };
+    ) -> Result<BundleState, StoreError> {
+        let Some(bytes) = order.bundle_bytes() else { return Ok(BundleState::Here) };
+        if bytes > MAX_BUNDLE_BYTES {
+            let why = format!("a bundle of {bytes} bytes is too large");
+            return Ok(BundleState::Failed(why));
+        }
         let (dir, order_id) = (self.dir.clone(), id.clone());
         let look = move || {
             let is_answered = read_answer(&dir, OrderSide::In, &order_id)?.is_some();
-            Ok::<_, StoreError>(
-                is_answered || bundle_bytes(&dir, OrderSide::In, &order_id)? == Some(bytes),
-            )
+            let is_here = bundle_bytes(&dir, OrderSide::In, &order_id)? == Some(bytes);
+            Ok::<_, StoreError>(is_answered || is_here)
         };
         if offload(look).await? {
-            return Ok(true);
+            return Ok(BundleState::Here);
         }
-        if self.lock().insert(id.clone(), Instant::now()).is_none() {
-            let (bundles, from, id) = (self.clone(), from.clone(), id.clone());
-            tokio::spawn(async move { bundles.fetch(&from, &id, bytes).await });
+        if let Some(fetched) = self.lock().get_mut(id) {
+            fetched.asked = Instant::now();
+            let failure = fetched.failure.clone();
+            return Ok(failure.map_or(BundleState::OnItsWay, BundleState::Failed));
         }
-        Ok(false)
+        self.lock().insert(id.clone(), FetchedBundle { asked: Instant::now(), failure: None });
+        let (bundles, from, id) = (self.clone(), from.clone(), id.clone());
+        tokio::spawn(async move { bundles.fetch(&from, &id, bytes).await });
+        Ok(BundleState::OnItsWay)
     }
 
     async fn fetch(&self, from: &HostName, id: &OrderId, bytes: u64) {
-        let is_asked = || self.lock().get(id).is_some_and(|asked| asked.elapsed() < ORDER_HELD_FOR);
+        let is_asked = || self.lock().get(id).is_some_and(|it| it.asked.elapsed() < ORDER_HELD_FOR);
         let end = (from, OrderSide::In, id);
         match fetch(&self.carrier, &self.dir, end, bytes, is_asked).await {
             Ok(true) => tracing::info!(%id, bytes, "a bundle has come"),
             Ok(false) => tracing::info!(%id, "a bundle is not wanted any more"),
-            Err(why) => tracing::warn!(%id, %why, "a bundle cannot be written"),
+            Err(why) => {
+                tracing::warn!(%id, %why, "a bundle cannot be written");
+                if let Some(fetched) = self.lock().get_mut(id) {
+                    fetched.failure =
+                        Some(format!("what comes with the order cannot be kept: {why}"));
+                }
+                // The answer is lost at most a few times.
+                tokio::time::sleep(ORDER_HELD_FOR).await;
+            }
         }
         self.lock().remove(id);
     }

@@ -12,7 +12,9 @@ use agent_team::store::relay::{
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::RELAY_PROTOCOL;
-use agent_team::wire::host_order::{HostOrder, Order, OrderAnswer, OrderId, OrderSide};
+use agent_team::wire::host_order::{
+    HostOrder, MAX_BUNDLE_BYTES, Order, OrderAnswer, OrderId, OrderSide,
+};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -47,8 +49,12 @@ impl OrdersOut {
         }
         let dir = self.dir.clone();
         let now = SystemClock.now();
-        let removed =
-            offload(move || remove_old_orders(&dir, OrderSide::Out, now, ANSWERS_FOR)).await;
+        // Those of other hosts, too: the supervisor that removes them may not run for a long time.
+        let remove = move || {
+            let sides = [OrderSide::Out, OrderSide::In];
+            sides.into_iter().try_for_each(|side| remove_old_orders(&dir, side, now, ANSWERS_FOR))
+        };
+        let removed = offload(remove).await;
         if let Err(why) = removed {
             tracing::warn!(%why, "old orders are not removed");
         }
@@ -109,14 +115,10 @@ impl OrdersOut {
             }
             let pause = match self.ask(id, &order).await {
                 Some(OrderState { answer: Some(answer) }) => {
-                    if let Some(bytes) = answer.bundle_bytes() {
-                        // An order that is withdrawn meanwhile is removed by the next look.
-                        let is_wanted = || is_awaited(&self.dir, id);
-                        let end = (&order.host, OrderSide::Out, id);
-                        if !fetch(&self.carrier, &self.dir, end, bytes, is_wanted).await? {
-                            continue;
-                        }
-                    }
+                    let Some(answer) = self.with_bundle(id, &order, answer).await else {
+                        // It was withdrawn meanwhile, which the next look sees.
+                        continue;
+                    };
                     if matches!(answer, OrderAnswer::Refused { .. }) {
                         self.take_back(&order);
                     }
@@ -127,6 +129,31 @@ impl OrdersOut {
             };
             given = Some(order);
             tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Gets the bundle of an answer. Returns the answer, or one that says why the bundle cannot be had; `None` if nobody waits for
+    /// it any more.
+    async fn with_bundle(
+        &self,
+        id: &OrderId,
+        order: &HostOrder,
+        answer: OrderAnswer,
+    ) -> Option<OrderAnswer> {
+        let Some(bytes) = answer.bundle_bytes() else { return Some(answer) };
+        if bytes > MAX_BUNDLE_BYTES {
+            return Some(OrderAnswer::Refused {
+                why: format!("its bundle of {bytes} bytes is too large"),
+            });
+        }
+        let is_wanted = || is_awaited(&self.dir, id);
+        let end = (&order.host, OrderSide::Out, id);
+        match fetch(&self.carrier, &self.dir, end, bytes, is_wanted).await {
+            Ok(true) => Some(answer),
+            Ok(false) => None,
+            Err(why) => {
+                Some(OrderAnswer::Refused { why: format!("its bundle cannot be kept: {why}") })
+            }
         }
     }
 

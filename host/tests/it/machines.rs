@@ -149,7 +149,12 @@ impl Machine {
     pub(crate) fn team_ok(&self, args: &[&str]) -> String {
         let output = self.team(args);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(output.status.success(), "team {args:?}: {}", text(&output.stderr));
+        assert!(
+            output.status.success(),
+            "team {args:?}: {}: {}",
+            output.status,
+            text(&output.stderr)
+        );
         text(&output.stdout)
     }
 

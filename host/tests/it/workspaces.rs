@@ -290,6 +290,40 @@ fn the_work_of_a_host_that_is_lost_goes_on_on_another_one() {
 }
 
 #[test]
+fn a_name_with_a_clone_on_one_host_is_not_started_on_another_one() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1", "gpu2"]) else { return };
+    let (ann, gpu1) = (machines.get("ann"), machines.get("gpu1"));
+    make_repository(ann);
+    let mut lead = Lead::start(ann);
+    wait_ready(&machines, &["gpu1", "gpu2"]);
+    spawn(&machines, &mut lead, "Spawn carol (trainer) on gpu1.", "carol");
+    ann.team_ok(&["stop", "carol"]);
+    lead.say("Spawn carol (trainer) on gpu2.");
+    let told = |text: &str| {
+        machines.eventually(text, || ann.transcript("lead").contains(text));
+    };
+    told("carol has a clone with its work on gpu1; start it there (host gpu1)");
+    // A clone that this lead has forgotten is not taken for a new one.
+    let noted = ann.folder().join("state/team/work");
+    let noted = fs::read_dir(noted).unwrap().flatten().next().unwrap().path();
+    fs::remove_file(noted.join("carol.json")).unwrap();
+    put(ann.folder(), "new.txt", b"new\n");
+    lead.say("Spawn carol (trainer) on gpu1.");
+    told("carol has an older clone there");
+    assert!(!noted.join("carol.json").exists());
+    gpu1.team_ok(&["work", "drop", "carol"]);
+    lead.say("Spawn carol (trainer) on gpu1.");
+    machines.eventually("carol is idle", || is_idle(ann, "carol"));
+    assert!(
+        clones(gpu1).join("carol/new.txt").exists(),
+        "{}\n{}",
+        ann.transcript("lead"),
+        gpu1.describe()
+    );
+    assert_eq!(lead.quit(), Some(0), "{}", ann.describe());
+}
+
+#[test]
 fn work_that_is_saved_while_a_host_is_away_comes_once_it_is_back() {
     let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));

@@ -11,11 +11,11 @@ use crate::supervise::stop::StopOutcome;
 use crate::supervise::stop_elsewhere::urgency_of;
 use crate::supervise::supervisor::Supervisor;
 use crate::tools::{CloneOf, SpawnOrder, find_by_alias};
-use crate::wire::AgentName;
 use crate::wire::carried::HostName;
 use crate::wire::host_order::{
     HostOrder, Order, OrderAnswer, OrderId, OrderSide, SpawnThere, StopThere,
 };
+use crate::wire::{AgentName, roster::Roster};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -155,6 +155,7 @@ impl HostSupervisor {
 
     async fn spawn(&self, from: &HostName, order: SpawnThere) -> Result<OrderAnswer, String> {
         self.check_giver(from).await?;
+        let from = from.clone();
         let team = self.bus.dir().clone();
         let (role, has_file, giver) = (order.role.clone(), order.role_has_file, from.clone());
         offload(move || {
@@ -172,6 +173,7 @@ impl HostSupervisor {
         let _alone = self.spawning.lock().await;
         self.supervisor.set_mode(order.mode_of_lead);
         self.supervisor.set_default_model(self.own_model.clone().or(order.model_of_lead));
+        let (member, start) = (name.clone(), order.clone.clone());
         let spawn = SpawnOrder {
             name,
             role: order.role,
@@ -184,7 +186,13 @@ impl HostSupervisor {
             clone_of: order.clone.map(|start| CloneOf { host: from.clone(), start }),
         };
         let text = self.supervisor.ops().spawn(spawn).await.map_err(|why| why.to_string())?;
-        Ok(OrderAnswer::Spawned { text })
+        let has_start = move |roster: &Roster| {
+            let work = roster.member(member.as_str())?.work.as_ref()?;
+            Some(work.project_host == from.as_str() && work.base == start?.base)
+        };
+        let team = self.bus.dir().clone();
+        let has_clone = offload(move || has_start(&*roster::read(&team).ok()?)).await;
+        Ok(OrderAnswer::Spawned { text, has_clone: has_clone.unwrap_or_default() })
     }
 
     /// Checks that an order is of the host of the lead. A lead that has just started is known here after a moment.

@@ -4,6 +4,7 @@ use super::runtime::LeadRuntime;
 use crate::agent::event::{Ending, Event, MachineEvent, StopCause};
 use crate::agent::{self, Agent, Events};
 use crate::app::agent_process::{AgentEnd, publish_end, release_leases};
+use crate::app::output::warn;
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::ModelError;
@@ -154,8 +155,15 @@ pub(super) async fn stop_team(
         // Half of the rest is for the lead's own end, so that the roster shows it.
         limit.within((TIMEOUT_GIVE_UP + TIMEOUT_GRACE) / 2, supervisor.kill_all()).await;
     }
+    let stopped = stopped.unwrap_or_default();
+    let left = limit.within(TIMEOUT_GRACE, supervisor.collect_last(&stopped)).await;
+    for name in left.unwrap_or_default() {
+        warn(&format!(
+            "the last work of {name} has not come from its host: `team work take {name}` fetches it"
+        ));
+    }
     hit("lead.alone");
-    stopped.unwrap_or_default()
+    stopped
 }
 
 /// The limit on the end of a run: the time at which `--timeout` passes, if there is one.

@@ -14,7 +14,8 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-const ENDINGS: [&str; 2] = [".bundle", ".part"];
+/// The endings of bundles, and of what a killed git or an ended transfer leaves of one.
+const ENDINGS: [&str; 3] = [".bundle", ".part", ".bundle.lock"];
 
 /// Returns the size of a bundle in bytes; `None` if it is not there.
 ///
@@ -106,7 +107,7 @@ pub(super) fn remove_lost_bundles(
         let Some(known) = known_if_there(&path)? else { continue };
         let is_lost = known_if_there(&dir.relay_order(side, &id))?.is_none();
         if is_lost && now.since(changed_at(&known)) > age {
-            remove_bundle(dir, side, &id)?;
+            remove(&path)?;
         }
     }
     Ok(())

@@ -42,14 +42,14 @@ impl TwoHosts {
     /// Sends the start of a clone to the other host. Returns it, and the size of the bundle, if one was needed.
     fn send(&self, known: Option<&ClonePlace>) -> (CloneStart, Option<u64>) {
         let (project, own) = (self.project(), self.own_clones());
-        let start = project.start(CloneBase::Snapshot, &own, known).unwrap();
-        let commits = project.commits(&start, &own).unwrap();
+        let start = project.pin_start(CloneBase::Snapshot, &own, known).unwrap();
+        let commits = project.commits(&start, CloneBase::Snapshot, &own).unwrap();
         let (env, empty) = (self.place.environment(), self.place.folder.path().join("empty"));
         let prepare = |bundle: Option<&Path>| {
             Mirror::prepare(&self.clones, &env, &commits, (&empty, bundle)).unwrap()
         };
         let Some(lacking) = prepare(None) else { return (start, None) };
-        let bytes = project.bundle(&self.bundle(), &lacking).unwrap();
+        let bytes = project.bundle(&self.bundle(), &commits, &lacking).unwrap();
         assert_eq!(prepare(Some(&self.bundle())), None, "the bundle has all that was lacking");
         (start, Some(bytes))
     }
@@ -191,8 +191,67 @@ fn work_goes_on_on_a_third_host_and_nothing_that_was_here_is_lost() {
     saver.save().unwrap();
     hosts.collect();
     assert_eq!(hosts.show("wip:third.txt"), "3");
-    let reaches = format!("merge-base --is-ancestor {before} refs/team/carol/wip");
-    hosts.place.git(&hosts.place.main(), &reaches);
+    let main = hosts.place.main();
+    hosts.place.git(&main, &format!("merge-base --is-ancestor {before} refs/team/carol/wip"));
+    // It is here, so it is neither sent nor merged again.
+    let merged = hosts.place.git(&main, "rev-parse refs/team/carol/wip");
+    assert_eq!(hosts.collect(), None);
+    assert_eq!(hosts.place.git(&main, "rev-parse refs/team/carol/wip"), merged);
+}
+
+#[test]
+fn an_answer_that_comes_late_takes_nothing_back() {
+    let hosts = TwoHosts::new();
+    let (start, _) = hosts.send(None);
+    let saver = hosts.clone_on_other(start);
+    let clone = PathBuf::from(&saver.place.path);
+    let answers = ["1", "2"].map(|text| {
+        write(&clone.join("c.txt"), text);
+        offer(&saver, &hosts.place.team).unwrap();
+        let env = hosts.place.environment();
+        let mirror = Mirror::open(&hosts.clones, &env).unwrap().unwrap();
+        let file = hosts.place.folder.path().join(format!("{text}.bundle"));
+        let (saved, _) = mirror.send(&carol(), &[], &file).unwrap();
+        (saved, file)
+    });
+    for (saved, file) in answers.iter().rev() {
+        hosts.project().import(saved, Some(file)).unwrap();
+    }
+    assert_eq!((hosts.show("wip:c.txt"), hosts.show("offer:c.txt")), ("2".into(), "2".into()));
+}
+
+#[test]
+fn a_new_teammate_of_an_old_name_does_not_get_the_old_work() {
+    let mut hosts = TwoHosts::new();
+    let (start, _) = hosts.send(None);
+    let saver = hosts.clone_on_other(start);
+    write(&Path::new(&saver.place.path).join("secret.txt"), "secret");
+    saver.save().unwrap();
+    hosts.collect();
+    hosts.clones = hosts.place.folder.path().join("third/work");
+    let (start, _) = hosts.send(None);
+    assert_eq!(start.wip, None);
+    hosts.clone_on_other(start);
+    let mirror = mirror::folder(&hosts.clones);
+    let objects = hosts.place.git(&mirror, "rev-list --objects --all");
+    assert!(!objects.contains("secret.txt"), "{objects}");
+}
+
+#[test]
+fn commits_without_their_files_are_not_taken_over() {
+    let hosts = TwoHosts::new();
+    let (start, _) = hosts.send(None);
+    hosts.clone_on_other(start);
+    // A commit whose tree is nowhere.
+    let main = hosts.place.main();
+    let commit =
+        format!("tree {}\nauthor a <a> 0 +0000\ncommitter a <a> 0 +0000\n\nx\n", "3".repeat(40));
+    write(&hosts.place.folder.path().join("commit"), &commit);
+    let line = "hash-object -w -t commit --literally ../commit";
+    let wip = hosts.place.git(&main, line);
+    let saved = SavedCommits { wip: Some(wip), offer: None };
+    assert!(hosts.project().import(&saved, None).is_err());
+    assert_eq!(hosts.project().known().len(), 1, "only the base is named");
 }
 
 #[test]
@@ -213,6 +272,7 @@ fn a_bundle_that_does_not_fit_or_is_broken_is_an_error_and_changes_nothing() {
     let mut commits = project
         .commits(
             &CloneStart { base: saver.place.base.clone(), wip: None, prefix: String::new() },
+            CloneBase::Head,
             &hosts.own_clones(),
         )
         .unwrap();
@@ -235,7 +295,8 @@ fn a_shallow_repository_is_not_sent() {
     let line = format!("clone -q --depth 1 file://{} {}", main.display(), shallow.display());
     hosts.place.git(&main, &line);
     let project = Project::find(carol(), &shallow, &hosts.place.environment()).unwrap();
-    project.start(CloneBase::Head, &hosts.own_clones(), None).unwrap();
-    let why = project.bundle(&hosts.bundle(), &[]).unwrap_err().to_string();
+    let start = project.pin_start(CloneBase::Head, &hosts.own_clones(), None).unwrap();
+    let commits = project.commits(&start, CloneBase::Head, &hosts.own_clones()).unwrap();
+    let why = project.bundle(&hosts.bundle(), &commits, &[]).unwrap_err().to_string();
     assert!(why.contains("shallow") && why.contains("--unshallow"), "{why}");
 }
