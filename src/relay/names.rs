@@ -257,8 +257,7 @@ mod tests {
             roster.enter("carol", 1.0);
         })
         .unwrap();
-        let record = LifeRecord { incarnation: "i".into(), ..LifeRecord::of_this_process() };
-        let life = LifeLock::take(dir, &name("carol"), record).unwrap();
+        let life = LifeLock::take(dir, &name("carol"), LifeRecord::of_this_process()).unwrap();
         let (epoch, servers) = (Epoch::of(1), Servers::default());
         let identity = HostIdentity {
             host: host("a"),

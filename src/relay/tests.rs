@@ -108,8 +108,7 @@ pub(super) struct Owner {
 
 impl Owner {
     pub(super) fn of(host: &Host, member: &str) -> Self {
-        let record = LifeRecord { incarnation: "i".into(), ..LifeRecord::of_this_process() };
-        let life = LifeLock::take(&host.dir, &name(member), record).unwrap();
+        let life = LifeLock::take(&host.dir, &name(member), LifeRecord::of_this_process()).unwrap();
         let keyring = Arc::new(Keyring::new(host.dir.clone()));
         keyring.own(&name(member), Fsync::Never).unwrap();
         let transcript = Transcript::open(&host.dir, &name(member)).unwrap();
