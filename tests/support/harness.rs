@@ -338,6 +338,14 @@ impl Team {
         };
         signal_all(Signal::SIGSTOP);
         self.eventually("all are killed", || signal_all(Signal::SIGKILL));
+        // The environment of a process goes before its files, and with them its locks.
+        let has_ended = |pid: &i32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(')')
+                .next()
+                .is_none_or(|rest| matches!(rest.trim().get(..1), None | Some("Z" | "X")))
+        };
+        self.eventually("their locks are free", || killed.iter().all(has_ended));
         killed.len()
     }
 
