@@ -30,7 +30,7 @@ pub use placements::{KnownPlacements, Placement};
 pub use roster::{HostEntry, RosterMirror, member_key, parse_member_key};
 pub use watcher::{ExitWatcher, TeamWatcher};
 
-pub use crate::os::child::{ask_to_end, end_with_parent};
+pub use crate::os::child::{ask_to_end, ask_to_reload, end_with_parent};
 
 use crate::bus::BusError;
 use crate::store::liveness::LifeError;

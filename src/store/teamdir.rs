@@ -308,6 +308,11 @@ paths! {
     old_host_supervisor_log() = "run/.state/relay/supervisor.old.jsonl";
     relay_given_up() = "run/.state/relay/given_up.json";
     relay_given_up_lock() = "run/.state/relay/given_up.lock";
+    relay_keys() = "run/.state/relay/keys.json";
+    relay_invited() = "run/.state/relay/invited.json";
+    relay_invited_lock() = "run/.state/relay/invited.lock";
+    relay_trusted() = "run/.state/relay/trusted.json";
+    relay_trusted_lock() = "run/.state/relay/trusted.lock";
     relay_printed() = "run/.state/relay/printed";
     relay_server() = "run/.state/relay/nats";
     relay_log() = "run/.state/relay/log.jsonl";

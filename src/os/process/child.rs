@@ -81,6 +81,14 @@ pub fn ask_to_end(child: u32) {
     }
 }
 
+/// Asks a child to read its configuration again, by SIGHUP. The caller has not waited for it yet.
+pub fn ask_to_reload(child: u32) {
+    if let Ok(pid) = i32::try_from(child) {
+        // One that has exited reads it at its next start.
+        kill(Pid::from_raw(pid), Signal::SIGHUP).unwrap_or_default();
+    }
+}
+
 /// Makes the kernel end this process before its lead when memory runs out. A lead cannot do that for its child: it
 /// forbids inspection, and so the files of the child in `/proc` belong to root until the child runs its program.
 pub(crate) fn end_before_lead_without_memory() {

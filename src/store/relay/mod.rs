@@ -1,12 +1,13 @@
 //! The files of a relay below `run/.state/relay/`: who the host is, what waits for other hosts, what has arrived from them.
 //!
-//! *Invariant:* only the holder of the relay's lock writes them, but for `ssh.json` and `given_up.json`, which have locks of their
-//! own, and `printed`, which the lead that starts a relay empties.
+//! *Invariant:* only the holder of the relay's lock writes them, but for `ssh.json`, `given_up.json`, `invited.json` and `trusted.json`, which have
+//! locks of their own, and `printed`, which the lead that starts a relay empties.
 
 mod arrivals;
 mod bundles;
 mod given_up;
 mod host_supervisor;
+mod invited;
 mod lists;
 mod orders;
 mod outbox;
@@ -17,6 +18,7 @@ mod ssh;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 pub use arrivals::{Arrivals, Link, LinkState, Range};
 pub use bundles::{bundle_bytes, finish_part, part_bytes, read_bundle, remove_bundle, write_part};
@@ -24,6 +26,7 @@ pub use given_up::{GivenUpHost, change_given_up_hosts, given_up_hosts};
 pub use host_supervisor::{
     HostSupervisorLock, is_supervised, open_host_supervisor_log, open_host_supervisor_printed,
 };
+pub use invited::{InvitedHost, change_invited_hosts};
 pub use orders::{
     ORDER_HELD_FOR, make_order_folders, open_orders, order_id, put_answer, put_order, read_answer,
     read_order, remove_old_orders, remove_order,
@@ -33,6 +36,10 @@ pub use search::highest_arrived;
 pub use server::{ServerFiles, new_secret};
 pub use ssh::{SshHost, SshLink, change_ssh_hosts, ssh_hosts, ssh_links, write_ssh_links};
 pub use terms::OwnTerms;
+pub use trust::{
+    HostKeys, Membership, SignedInHost, TrustedHosts, change_trusted_hosts, host_keys,
+    trusted_hosts, write_host_keys,
+};
 
 use super::file::atomic::{Fsync, pretty_json, replace};
 use super::file::lock::{is_named, try_exclusive, try_shared};
