@@ -152,7 +152,29 @@ impl Inbound {
                 }
             }
         }
+        for new in found.values_mut() {
+            let held = new.lines.iter().position(|line| self.must_wait(&new.link, line));
+            new.lines.truncate(held.unwrap_or(new.lines.len()));
+        }
         found.into_values().filter(|new| !new.lines.is_empty()).collect()
+    }
+
+    /// Whether a line that says whence it came there can be judged only once the place of its recipient is known.
+    fn must_wait(&self, link: &Link, line: &FrameLine) -> bool {
+        let has_origin = |text: &str| {
+            let object: Option<Map<String, Value>> =
+                text.contains(r#""via""#).then(|| serde_json::from_str(text).ok())?;
+            Via::of(&object?)
+        };
+        let is_here =
+            || self.placements.place_of(&link.to).is_some_and(|it| it.host == self.identity.host);
+        has_origin(line.line.get()).is_some() && !self.may_bring(link) && !is_here()
+    }
+
+    /// Whether the host of a link may bring mail that its recipient has not read before it moved. Any other host would write
+    /// in the name of a third one.
+    fn may_bring(&self, link: &Link) -> bool {
+        link.host == self.identity.host || self.placements.was_placed_on(&link.to, &link.host)
     }
 
     /// Appends lines under one intent. Returns the lines that are to be judged again.
@@ -218,7 +240,8 @@ impl Inbound {
             return Ok(Err(format!("cannot get a line of {} bytes from another host", text.len())));
         }
         // Mail that its recipient has not read before it moved comes from its host before, and says whence it came there.
-        let origin = Via::of(&object).map_or_else(|| link.host.clone(), Via::origin);
+        let via = Via::of(&object).filter(|_| self.may_bring(link));
+        let origin = via.map_or_else(|| link.host.clone(), Via::origin);
         if let Some(why) = self.refuses_sender(&message.from, line.term, &origin, &link.host)? {
             return Ok(Err(why));
         }
@@ -245,6 +268,11 @@ impl Inbound {
                 "gets no mail written by a {from} that was replaced (term {term} of {newest})"
             );
             return Ok(Some(why));
+        }
+        if from == AgentName::lead().as_str() && !self.placements.may_lead(origin) {
+            return Ok(Some(format!(
+                "gets mail of {from} only from a host that may have the lead"
+            )));
         }
         let Some(home) = self.home_of(from)? else { return Ok(None) };
         let is_home = [origin, brought_by].contains(&&home)

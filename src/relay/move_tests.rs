@@ -79,11 +79,52 @@ fn mail_that_is_not_read_before_its_recipient_moves_follows_it() {
     deliver(&mut b.inbound(), &host("a"), &frames_for(&mut out, &host("b")));
     let mut carol = Owner::of(&c, "carol");
     b.move_home("carol", Some("c"));
+    c.placements.note(&name("carol"), &at("b", 1).moved_to(host("c")));
     let mut out = b.outbound();
     assert_eq!(out.take_in().unwrap().count, 1);
     let arrived = deliver(&mut c.inbound(), &host("b"), &frames_for(&mut out, &host("c")));
     assert_eq!(arrived.appended, 1);
     assert_eq!(carol.mail(), [("alice".into(), "follows".into(), true)]);
+}
+
+#[test]
+fn a_host_that_was_never_that_of_the_recipient_brings_no_mail_of_a_third_one() {
+    let c = Host::new("c", &[("alice", Some("a")), ("bob", Some("b")), ("carol", None)]);
+    let _carol = Owner::of(&c, "carol");
+    let forged = |from: &str, seq| {
+        let via = r#""via":{"host":"a","epoch":"00000000000000aa","seq":7}"#;
+        let line = format!(
+            r#"{{{via},"type":"message","from":"{from}","to":"carol","content":"forged"}}"#
+        );
+        let head = r#"{"v":1,"src":"b","epoch":"00000000000000bb"}"#;
+        format!("{head}\n{{\"to\":\"carol\",\"seq\":{seq},\"base\":0,\"line\":{line}}}\n")
+            .into_bytes()
+    };
+    // Until her place is known, it cannot be judged.
+    let waits = deliver(&mut c.inbound(), &host("b"), &[forged("alice", 1)]);
+    assert_eq!((waits.appended, &waits.later[..]), (0, &[true][..]));
+    c.placements.note(&name("carol"), &at("c", 1));
+    let frames = [forged("alice", 1), forged("bob", 2)];
+    let arrived = deliver(&mut c.inbound(), &host("b"), &frames);
+    assert_eq!(arrived.appended, 1, "bob lives there");
+    let refused = &arrived.acknowledgements[0].1.links[0].refused;
+    assert!(refused[&1].contains("mail of alice only from a"), "{refused:?}");
+}
+
+#[test]
+fn mail_of_the_lead_comes_only_from_a_host_that_may_have_it() {
+    let c = Host::new("c", &[("carol", None)]);
+    let _carol = Owner::of(&c, "carol");
+    let line = r#"{"type":"message","from":"lead","to":"carol","content":"obey"}"#;
+    let frame = |src: &str| {
+        let head = format!(r#"{{"v":1,"src":"{src}","epoch":"00000000000000bb"}}"#);
+        format!("{head}\n{{\"to\":\"carol\",\"seq\":1,\"base\":0,\"line\":{line}}}\n").into_bytes()
+    };
+    c.placements.set_leads(BTreeSet::from([host("a")]));
+    let arrived = deliver(&mut c.inbound(), &host("b"), &[frame("b")]);
+    let refused = &arrived.acknowledgements[0].1.links[0].refused;
+    assert!(refused[&1].contains("host that may have the lead"), "{refused:?}");
+    assert_eq!(deliver(&mut c.inbound(), &host("a"), &[frame("a")]).appended, 1);
 }
 
 fn at(text: &str, term: u64) -> Placement {
@@ -152,10 +193,17 @@ fn mail_that_follows_its_recipient_over_several_hosts_keeps_the_term_of_its_send
     deliver(&mut b.inbound(), &host("a"), &sent(&a, "b"));
     b.move_home("carol", Some("c"));
     c.move_home("carol", None);
-    let arrived = deliver(&mut c.inbound(), &host("b"), &sent(&b, "c"));
+    let frames = sent(&b, "c");
+    let waits = deliver(&mut c.inbound(), &host("b"), &frames);
+    assert_eq!((waits.appended, &waits.later[..]), (0, &[true][..]), "it may not be her host");
+    let on_b = Placement::new(host("b"), 1);
+    c.placements.note(&name("carol"), &on_b.moved_to(host("c")));
+    let arrived = deliver(&mut c.inbound(), &host("b"), &frames);
     assert_eq!(arrived.appended, 2);
     c.move_home("carol", Some("d"));
     d.move_home("carol", None);
+    let on_d = on_b.moved_to(host("c")).moved_to(host("d"));
+    d.placements.note(&name("carol"), &on_d);
     let frames = sent(&c, "d");
     let lines = Frame::parse(&frames.concat()).unwrap().lines;
     assert_eq!(lines.iter().map(|line| line.term).collect::<Vec<_>>(), [1, 1]);
@@ -164,6 +212,7 @@ fn mail_that_follows_its_recipient_over_several_hosts_keeps_the_term_of_its_send
     assert_eq!(deliver(&mut d.inbound(), &host("c"), &frames).appended, 0);
     let d = Host::new("d", &[("alice", Some("a")), ("carol", None)]);
     d.placements.note(&name("alice"), &at("a", 1));
+    d.placements.note(&name("carol"), &on_d);
     assert_eq!(deliver(&mut d.inbound(), &host("c"), &frames).appended, 2);
 }
 

@@ -66,6 +66,20 @@ struct Place {
     is_outdated: bool,
 }
 
+impl Place {
+    /// Returns the step by which the carrier gets the placement again, unless it has it.
+    fn put_again(&self, name: &AgentName) -> Option<NameStep> {
+        let (name, placement) = (name.clone(), self.placement.clone());
+        match self.revision {
+            None => Some(NameStep::Create(name, placement)),
+            Some(revision) if self.is_outdated => {
+                Some(NameStep::Replace(name, placement, revision))
+            }
+            Some(_) => None,
+        }
+    }
+}
+
 /// Returns the key of the placement of a name.
 pub fn name_key(name: &AgentName) -> String {
     format!("{KEY}{name}")
@@ -124,11 +138,68 @@ impl NamePlaces {
         }
     }
 
+    /// Notes that the carrier has something else in the place of a placement, at this revision.
+    pub fn overwritten(&mut self, name: &AgentName, revision: u64) {
+        if let Some(place) = self.places.get_mut(name) {
+            (place.revision, place.is_outdated) = (Some(revision), true);
+        }
+    }
+
+    /// Returns what the authority puts again for the other hosts.
+    pub fn steps_for_others(&self) -> Vec<NameStep> {
+        let others = self.places.iter().filter(|(_, place)| place.placement.host != self.host);
+        others.filter_map(|(name, place)| place.put_again(name)).collect()
+    }
+
+    /// Judges, as the authority, the placement that a host asks for; returns the step that makes it, and `None` if it stands.
+    /// A host places names on itself. One that may have the lead places them on others, too, and takes them back.
+    ///
+    /// # Errors
+    /// In words: it may not, or the agent runs, or may run, on another host.
+    pub fn claim(
+        &self,
+        (name, wanted): (&AgentName, Placement),
+        by: &HostName,
+        mirror: &RosterMirror,
+    ) -> Result<Option<NameStep>, String> {
+        let (is_own, may_lead) = (wanted.host == *by, self.shared.may_lead(by));
+        if !may_lead && (!is_own || *name == AgentName::lead()) {
+            return Err(format!("{by} is not among the hosts that may have the lead"));
+        }
+        let known = self.places.get(name);
+        match known {
+            None if is_own => {
+                let wanted = Placement { taken_from: None, ..wanted };
+                Ok(Some(NameStep::Create(name.clone(), wanted)))
+            }
+            Some(place) if is_own && place.placement.host == *by => Ok(place.put_again(name)),
+            Some(place)
+                if may_lead
+                    && is_own
+                    && wanted.taken_from == Some(place.placement.host.clone()) =>
+            {
+                let mut next = place.placement.moved_to(by.clone());
+                next.taken_from = wanted.taken_from;
+                Ok(Some(match place.revision {
+                    Some(revision) => NameStep::Replace(name.clone(), next, revision),
+                    None => NameStep::Create(name.clone(), next),
+                }))
+            }
+            None | Some(_) => self.place_on(name, &wanted.host, mirror),
+        }
+    }
+
     /// Notes that the carrier has forgotten all placements. They hold, and their hosts put them again.
     pub fn forgotten(&mut self) {
         for place in self.places.values_mut() {
             (place.revision, place.is_outdated) = (None, false);
         }
+    }
+
+    /// Returns the place of a name, with its revision at the carrier.
+    pub fn place_of(&self, name: &AgentName) -> Option<(Placement, u64)> {
+        let Place { placement, revision, .. } = self.places.get(name)?;
+        Some((placement.clone(), (*revision)?))
     }
 
     /// Returns the highest term of each name that this host has had.
@@ -152,12 +223,11 @@ impl NamePlaces {
         host: &HostName,
         mirror: &RosterMirror,
     ) -> Result<Option<NameStep>, String> {
-        let on = |term| Placement::new(host.clone(), term);
         if *host != self.host && mirror.living().contains(&name) {
             return Err(format!("{name} runs on {}", self.host));
         }
         let Some(Place { placement, revision, .. }) = self.places.get(name) else {
-            return Ok(Some(NameStep::Create(name.clone(), on(1))));
+            return Ok(Some(NameStep::Create(name.clone(), Placement::new(host.clone(), 1))));
         };
         if placement.host == *host {
             return Ok(None);
@@ -168,7 +238,7 @@ impl NamePlaces {
         {
             return Err(format!("{name} belongs to {}, and may run there", placement.host));
         }
-        let next = on(placement.term + 1);
+        let next = placement.moved_to(host.clone());
         Ok(Some(match revision {
             Some(revision) => NameStep::Replace(name.clone(), next, *revision),
             None => NameStep::Create(name.clone(), next),
@@ -183,7 +253,7 @@ impl NamePlaces {
         else {
             return TakeBack::Done;
         };
-        let mut next = Placement::new(self.host.clone(), placement.term + 1);
+        let mut next = placement.moved_to(self.host.clone());
         next.taken_from = Some(from.clone());
         match revision {
             Some(revision) => TakeBack::Step(NameStep::Replace(name.clone(), next, *revision)),
@@ -192,22 +262,16 @@ impl NamePlaces {
     }
 
     fn step(&self, name: &AgentName, mirror: &RosterMirror) -> Option<NameStep> {
-        let own = |term| Placement::new(self.host.clone(), term);
-        let Some(Place { placement: Placement { host, term, taken_from }, revision, is_outdated }) =
-            self.places.get(name)
-        else {
-            return Some(NameStep::Create(name.clone(), own(1)));
+        let Some(place) = self.places.get(name) else {
+            let placement = Placement::new(self.host.clone(), 1);
+            return Some(NameStep::Create(name.clone(), placement));
         };
-        let name = name.clone();
+        let Place { placement, revision, .. } = place;
+        let Placement { host, term, taken_from, .. } = placement;
         if *host == self.host {
-            return match revision {
-                None => Some(NameStep::Create(name, own(*term))),
-                Some(revision) if *is_outdated => {
-                    Some(NameStep::Replace(name, own(*term), *revision))
-                }
-                Some(_) => None,
-            };
+            return place.put_again(name);
         }
+        let (name, moved) = (name.clone(), placement.moved_to(self.host.clone()));
         if taken_from.as_ref() == Some(&self.host) && mirror.is_ordered(&name) {
             let host = host.clone();
             return Some(NameStep::End(Displaced { name, host, is_certain: true }));
@@ -215,10 +279,10 @@ impl NamePlaces {
         let is_given_up = self.shared.is_given_up(host);
         match revision {
             Some(revision) if is_given_up || mirror.has_ended_on(&name, host) => {
-                Some(NameStep::Replace(name, own(term + 1), *revision))
+                Some(NameStep::Replace(name, moved, *revision))
             }
             // Its host does not put it again.
-            None if is_given_up => Some(NameStep::Create(name, own(term + 1))),
+            None if is_given_up => Some(NameStep::Create(name, moved)),
             Some(_) | None => {
                 let is_certain = self.own_terms.get(&name).is_some_and(|own| own < term);
                 Some(NameStep::End(Displaced { name, host: host.clone(), is_certain }))
@@ -249,6 +313,11 @@ mod tests {
 
     fn at(text: &str, term: u64) -> Placement {
         Placement::new(host(text), term)
+    }
+
+    /// A placement after one on another host.
+    fn after(earlier: &str, text: &str, term: u64) -> Placement {
+        at(earlier, term - 1).moved_to(host(text))
     }
 
     /// Returns the mirror of host `a` with a living carol; the lock is her life.
@@ -303,7 +372,7 @@ mod tests {
         mirror.note(&host("b"), &name("carol"), entry(true));
         assert_eq!(names.steps(&mirror), end(false), "it lives there");
         mirror.note(&host("b"), &name("carol"), entry(false));
-        let take = [NameStep::Replace(name("carol"), at("a", 2), 7)];
+        let take = [NameStep::Replace(name("carol"), after("b", "a", 2), 7)];
         assert_eq!(names.steps(&mirror), take);
         mirror.set_away(&host("b"), Some(WallTime::from(1.0)));
         assert_eq!(names.steps(&mirror), end(false), "it may live there");
@@ -331,10 +400,10 @@ mod tests {
         names.note(name("carol"), Some(at("b", 3)), 7);
         assert!(matches!(names.steps(&mirror)[..], [NameStep::End(_)]), "it may live there");
         shared.set_given_up(BTreeSet::from([host("b")]));
-        assert_eq!(names.steps(&mirror), [NameStep::Replace(name("carol"), at("a", 4), 7)]);
+        assert_eq!(names.steps(&mirror), [NameStep::Replace(name("carol"), after("b", "a", 4), 7)]);
         // Nobody puts it again.
         names.forgotten();
-        assert_eq!(names.steps(&mirror), [NameStep::Create(name("carol"), at("a", 4))]);
+        assert_eq!(names.steps(&mirror), [NameStep::Create(name("carol"), after("b", "a", 4))]);
         names.note(name("carol"), Some(at("a", 4)), 8);
         assert_eq!((names.steps(&mirror), shared.own_terms().of("carol")), (vec![], 4));
         assert_eq!(shared.newer_term("carol", 3, &host("b")), Some(4));
@@ -375,7 +444,7 @@ mod tests {
         assert!(place(&names, &mirror).unwrap_err().contains("belongs to c"));
         mirror.set_away(&host("c"), None);
         mirror.note_names(&host("c"), BTreeSet::new(), None);
-        let replace = NameStep::Replace(carol.clone(), at("b", 3), 8);
+        let replace = NameStep::Replace(carol.clone(), after("c", "b", 3), 8);
         assert_eq!(place(&names, &mirror), Ok(Some(replace)));
     }
 
@@ -410,6 +479,51 @@ mod tests {
         assert_eq!(names.steps(&mirror), [NameStep::End(end)]);
         set_starter(StartedBy::Hand);
         mirror.news().unwrap();
-        assert_eq!(names.steps(&mirror), [NameStep::Replace(carol, at("a", 3), 8)]);
+        let mut moved = after("b", "a", 3);
+        moved.earlier = BTreeSet::from([host("b")]);
+        assert_eq!(names.steps(&mirror), [NameStep::Replace(carol, moved, 8)]);
+    }
+
+    #[test]
+    fn the_authority_places_names_where_they_are_free_and_only_for_those_that_may_ask() {
+        let (_folder, dir) = test_team();
+        let (mut mirror, _life) = with_living_carol(&dir);
+        let (carol, bob, lead) = (name("carol"), name("bob"), AgentName::lead());
+        let shared = KnownPlacements::default();
+        let mut names = NamePlaces::sharing(host("a"), BTreeMap::new(), shared.clone());
+        names.note(carol.clone(), Some(at("a", 1)), 5);
+        let claim = |names: &NamePlaces, mirror: &_, name, wanted: Placement, by, may_lead| {
+            let leads: &[&str] = if may_lead { &["a", by] } else { &["a"] };
+            shared.set_leads(leads.iter().copied().map(host).collect());
+            names.claim((name, wanted), &host(by), mirror)
+        };
+        let created = NameStep::Create(bob.clone(), at("b", 3));
+        assert_eq!(claim(&names, &mirror, &bob, at("b", 3), "b", false), Ok(Some(created)));
+        // Of a living agent, on another host, or the lead: no.
+        assert!(claim(&names, &mirror, &carol, at("b", 9), "b", false).is_err());
+        assert!(claim(&names, &mirror, &bob, at("c", 1), "b", false).is_err());
+        assert!(claim(&names, &mirror, &lead, at("b", 1), "b", false).is_err());
+        claim(&names, &mirror, &bob, at("c", 1), "b", true).unwrap();
+        claim(&names, &mirror, &lead, at("b", 1), "b", true).unwrap();
+        // Its own name again, after the carrier has forgotten it.
+        names.note(bob.clone(), Some(at("b", 3)), 6);
+        assert_eq!(claim(&names, &mirror, &bob, at("b", 1), "b", false), Ok(None));
+        names.overwritten(&bob, 8);
+        let again = NameStep::Replace(bob.clone(), at("b", 3), 8);
+        assert_eq!(claim(&names, &mirror, &bob, at("b", 1), "b", false), Ok(Some(again.clone())));
+        assert_eq!(names.steps_for_others(), [again]);
+        names.note(bob.clone(), Some(at("b", 3)), 9);
+        assert_eq!(names.steps_for_others(), []);
+        // A name of another host moves once its agent is known to have ended, or the host that has ordered it says so.
+        assert!(claim(&names, &mirror, &bob, at("c", 1), "c", false).is_err());
+        let taken = Placement { taken_from: Some(host("b")), ..at("c", 1) };
+        assert!(claim(&names, &mirror, &bob, taken.clone(), "c", false).is_err());
+        let next = Placement { taken_from: Some(host("b")), ..after("b", "c", 4) };
+        let next = NameStep::Replace(bob.clone(), next, 9);
+        assert_eq!(claim(&names, &mirror, &bob, taken, "c", true), Ok(Some(next)));
+        mirror.set_away(&host("b"), None);
+        mirror.note_names(&host("b"), BTreeSet::new(), None);
+        let moved = NameStep::Replace(bob.clone(), after("b", "c", 4), 9);
+        assert_eq!(claim(&names, &mirror, &bob, at("c", 1), "c", false), Ok(Some(moved)));
     }
 }

@@ -17,12 +17,24 @@ pub struct Placement {
     /// The host on which an agent of that name was ordered and did not start in time: one that starts there after all ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_from: Option<HostName>,
+    /// The hosts on which the name was placed before: they may bring mail that its agent has not read there.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub earlier: BTreeSet<HostName>,
 }
 
 impl Placement {
     /// Makes the placement of a name on a host.
     pub fn new(host: HostName, term: u64) -> Self {
-        Self { host, term, taken_from: None }
+        Self { host, term, taken_from: None, earlier: BTreeSet::new() }
+    }
+
+    /// Makes the placement that follows this one, on a host.
+    #[must_use]
+    pub fn moved_to(&self, host: HostName) -> Self {
+        let mut earlier = self.earlier.clone();
+        earlier.insert(self.host.clone());
+        earlier.remove(&host);
+        Self { host, term: self.term + 1, taken_from: None, earlier }
     }
 }
 
@@ -38,6 +50,8 @@ pub struct KnownPlacements {
 struct Known {
     places: BTreeMap<String, Placement>,
     given_up: BTreeSet<HostName>,
+    /// The hosts that may have the lead; `None` for all.
+    leads: Option<BTreeSet<HostName>>,
 }
 
 impl KnownPlacements {
@@ -59,11 +73,26 @@ impl KnownPlacements {
         self.lock().places.get(name).cloned()
     }
 
+    /// Whether the name was placed on a host before.
+    pub fn was_placed_on(&self, name: &str, host: &HostName) -> bool {
+        self.lock().places.get(name).is_some_and(|place| place.earlier.contains(host))
+    }
+
     /// Returns the newest term of the sender of a line, if the sender was placed on another host than `origin` after it had
     /// written the line there. A line without a term is of no placed agent.
     pub fn newer_term(&self, sender: &str, term: u64, origin: &HostName) -> Option<u64> {
         let place = self.place_of(sender)?;
         (term > 0 && term < place.term && place.host != *origin).then_some(place.term)
+    }
+
+    /// Sets the hosts that may have the lead, and so place names on others and give orders.
+    pub fn set_leads(&self, hosts: BTreeSet<HostName>) {
+        self.lock().leads = Some(hosts);
+    }
+
+    /// Whether a host may have the lead.
+    pub fn may_lead(&self, host: &HostName) -> bool {
+        self.lock().leads.as_ref().is_none_or(|leads| leads.contains(host))
     }
 
     /// Sets the hosts that are given up: their names are free. Returns those of before.
