@@ -52,7 +52,8 @@ mod web;
 pub mod wire;
 mod work;
 
-pub use app::context::relay_mail_limits;
+pub use app::context::{host_limits, relay_mail_limits};
+pub use settings::host_limits::HostLimits;
 
 /// Runs the supervisor of a shell command if this process was started as one. `cli::main` calls it first and
 /// returns the code if there is one.

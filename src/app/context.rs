@@ -10,6 +10,7 @@ use crate::os::terminal::pager::Pager;
 use crate::os::wall::outbox::OUTBOX_VARIABLE;
 use crate::os::{SystemClock, deadline, terminal_size};
 use crate::settings::environment::{Environment, PassedNames};
+use crate::settings::host_limits::HostLimits;
 use crate::settings::{Flags, Rules, Settings};
 use crate::store::{Fsync, TeamDir, fs_probe, locate, may_hold_team};
 use crate::tasks::Tasks;
@@ -290,6 +291,14 @@ pub fn relay_mail_limits(root: &Path) -> (MailLimits, Option<String>) {
         Err(why) => (MailLimits::default(), Some(why.why)),
     };
     (MailLimits { fsync: Fsync::Always, ..limits }, why)
+}
+
+/// Returns the limits that the user of this host sets to the teams of other hosts.
+///
+/// # Errors
+/// In words: the file cannot be read or understood.
+pub fn host_limits() -> Result<HostLimits, String> {
+    HostLimits::read(&Environment::read())
 }
 
 pub(crate) fn open_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {

@@ -26,6 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) fn give_up(context: &Context, name: &str) -> Result<String, Failure> {
     context.refuse_inside_agent("host give-up")?;
     let team = context.team_to_view()?;
+    refuse_without_authority(&team, name)?;
     let host = known_host(&team, name)?;
     let is_served = relay::is_served(&team)?;
     if is_served {
@@ -62,6 +63,21 @@ fn known_host(team: &TeamDir, name: &str) -> Result<KnownHost, Failure> {
         let why = "no host of this name was ever heard".into();
         fail(Exit::Usage, why, format!("{near}the other hosts are: {names}"))
     })
+}
+
+/// Refuses to give a host up on one whose word does not count for that.
+fn refuse_without_authority(team: &TeamDir, name: &str) -> Result<(), Failure> {
+    let own = relay::identity(team)?.map(|own| own.host);
+    let authority = relay::host_keys(team)?.and_then(|keys| keys.membership).map(|it| it.authority);
+    match authority.filter(|authority| Some(authority) != own.as_ref()) {
+        None => Ok(()),
+        Some(authority) => Err(Failure::new(
+            Exit::Usage,
+            format!("{name} cannot be given up here"),
+            format!("{authority} signs the hosts of this team in, and gives them up"),
+            format!("on {authority}: team host give-up {name}"),
+        )),
+    }
 }
 
 /// Refuses a host that is up, or of which that is not known yet.

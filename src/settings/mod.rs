@@ -10,6 +10,7 @@ mod derived;
 pub(crate) mod endpoints;
 pub(crate) mod environment;
 pub(crate) mod granted;
+pub(crate) mod host_limits;
 mod isolation;
 pub(crate) mod last_lead;
 mod layers;

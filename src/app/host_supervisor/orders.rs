@@ -1,7 +1,9 @@
 //! The orders of other hosts: each is carried out once, and answered.
 
+use crate::app::context::host_limits;
 use crate::bus::Bus;
 use crate::os::{Clock, SystemClock};
+use crate::settings::host_limits::HostLimits;
 use crate::store::asynchronous::offload;
 use crate::store::relay::{
     open_orders, put_answer, read_order, remove_bundle, remove_old_orders, remove_order,
@@ -11,11 +13,12 @@ use crate::supervise::stop::StopOutcome;
 use crate::supervise::stop_elsewhere::urgency_of;
 use crate::supervise::supervisor::Supervisor;
 use crate::tools::{CloneOf, SpawnOrder, find_by_alias};
+use crate::wire::AgentName;
 use crate::wire::carried::HostName;
 use crate::wire::host_order::{
     HostOrder, Order, OrderAnswer, OrderId, OrderSide, SpawnThere, StopThere,
 };
-use crate::wire::{AgentName, roster::Roster};
+use crate::wire::roster::{Member, Roster, StartedBy};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -171,7 +174,10 @@ impl HostSupervisor {
         let name = AgentName::member(&order.name).map_err(|why| why.to_string())?;
         // The mode of one order is not that of another one.
         let _alone = self.spawning.lock().await;
-        self.supervisor.set_mode(order.mode_of_lead);
+        let (team, member) = (self.bus.dir().clone(), name.clone());
+        let limits = offload(move || limits_for(&team, &member)).await?;
+        let loosest = limits.mode.unwrap_or(order.mode_of_lead);
+        self.supervisor.set_mode(order.mode_of_lead.min(loosest));
         self.supervisor.set_default_model(self.own_model.clone().or(order.model_of_lead));
         let (member, start) = (name.clone(), order.clone.clone());
         let spawn = SpawnOrder {
@@ -224,6 +230,27 @@ impl HostSupervisor {
         let outcome = self.supervisor.stop_for_host(name, why, urgency_of(order.first)).await;
         outcome.map(StopOutcome::into_answer).ok_or_else(|| "nothing was stopped".into())
     }
+}
+
+/// Returns the limits of this host, if they let one more teammate of this name work here.
+fn limits_for(team: &TeamDir, name: &AgentName) -> Result<HostLimits, String> {
+    let limits = host_limits().map_err(|why| format!("its limits cannot be read: {why}"))?;
+    limits.check_folder(team.root().parent().unwrap_or_else(|| team.root()))?;
+    let Some(most) = limits.max_members else { return Ok(limits) };
+    let roster = roster::read(team).map_err(|why| why.to_string())?;
+    let is_ordered = |entry: &Member| {
+        entry.started_by == StartedBy::Lead && entry.host.is_none() && entry.name != name.as_str()
+    };
+    let others = roster.members.iter().filter(|entry| is_ordered(entry));
+    let names = others.filter_map(|entry| AgentName::member(&entry.name).ok());
+    let living = names.filter(|name| {
+        // One whose life is unknown counts.
+        !matches!(liveness::probe(team, name), Ok(Liveness::Dead))
+    });
+    if living.count() >= most {
+        return Err(format!("it takes at most {most} teammates of other hosts (max_members)"));
+    }
+    Ok(limits)
 }
 
 /// Whether a member is, or was last, this incarnation.
