@@ -6,12 +6,13 @@ use crate::own_server;
 use crate::settings::{GivenSettings, HostSettings, known_identity, name_near, parse_host};
 use crate::ssh::{RemoteHost, Ssh, look, quoted, set_up};
 use agent_team::store::relay::{
-    HostIdentity, RelayLock, SshHost, change_ssh_hosts, is_served, known_hosts, name_host,
-    new_secret, ssh_hosts, ssh_links,
+    HostIdentity, RelayLock, SshHost, change_ssh_hosts, change_trusted_hosts, host_keys, is_served,
+    known_hosts, name_host, new_secret, ssh_hosts, ssh_links,
 };
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
 use agent_team::wire::WallTime;
 use agent_team::wire::carried::HostName;
+use std::collections::BTreeSet;
 use std::env;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -84,6 +85,7 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
             hint,
         ));
     }
+    refuse_without_authority(&root, &settings.host, &host)?;
     if settings.servers.is_own {
         own_server::find(nats_server.as_deref())?;
     }
@@ -133,17 +135,36 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
     Ok(())
 }
 
-/// Ends the connection to a host that was added.
+/// Refuses to add a host on one that does not sign hosts in.
+fn refuse_without_authority(
+    root: &Path,
+    own: &HostName,
+    host: &HostName,
+) -> Result<(), HostFailure> {
+    let Ok(dir) = TeamDir::look(root) else { return Ok(()) };
+    let keys = host_keys(&dir).map_err(|why| at_folder(&why))?;
+    let authority = keys.and_then(|keys| keys.membership).map(|it| it.authority);
+    match authority.filter(|authority| authority != own) {
+        None => Ok(()),
+        Some(authority) => Err(HostFailure::usage(
+            format!("{host} cannot be added here"),
+            format!("{authority} signs the hosts of this team in"),
+            format!("on {authority}: team host add, or team host invite {host}"),
+        )),
+    }
+}
+
+/// Removes a host: the connection to it ends, if it was added over ssh, and its certificate is withdrawn.
 ///
 /// # Errors
-/// There is no such host, or the list cannot be changed.
+/// There is no such host, or a list cannot be changed.
 pub(crate) fn remove(root: &Path, host: &str) -> Result<(), HostFailure> {
     let what = format!("{host} cannot be removed");
     let none = |names: &str| {
         HostFailure::usage(
             &*what,
-            "no host of this name was added over ssh",
-            format!("added are: {names}"),
+            "no host of this name was added or has joined here",
+            format!("the hosts are: {names}"),
         )
     };
     let Ok(dir) = TeamDir::look(root) else { return Err(none("none")) };
@@ -154,11 +175,21 @@ pub(crate) fn remove(root: &Path, host: &str) -> Result<(), HostFailure> {
         (hosts.len() < before, names)
     });
     let (is_removed, names) = removed.map_err(|why| at_folder(&why))?;
-    if !is_removed {
+    let withdrawn = change_trusted_hosts(&dir, |trusted| {
+        let signed_in: Vec<_> = trusted.signed_in.iter().map(|it| it.host.to_string()).collect();
+        let is_signed_in = HostName::parse(host).is_ok_and(|host| trusted.withdraw(&host));
+        (is_signed_in, signed_in)
+    });
+    let (is_withdrawn, signed_in) = withdrawn.map_err(|why| at_folder(&why))?;
+    if !is_removed && !is_withdrawn {
+        let names: BTreeSet<_> = names.into_iter().chain(signed_in).collect();
+        let names: Vec<_> = names.into_iter().collect();
         return Err(none(&if names.is_empty() { "none".to_owned() } else { names.join(", ") }));
     }
+    let connection = if is_removed { "its connection ends; " } else { "" };
     tell(&format!(
-        "the connection to {host} ends; its folder stays, and so do members that were started there by hand"
+        "{host} is no host of this team any more: its keys are withdrawn; {connection}its folder stays, and so do members that \
+         were started there by hand"
     ));
     Ok(())
 }

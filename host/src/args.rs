@@ -3,6 +3,7 @@
 use crate::add::{AddOptions, add, remove};
 use crate::failure::HostFailure;
 use crate::invitation::Invitation;
+use crate::join::{InviteOptions, JoinOptions, invite, join};
 use crate::own_server;
 use crate::run::{RunOptions, run};
 use crate::serve::ServeOptions;
@@ -34,7 +35,11 @@ enum Command {
     Run(RunArgs),
     /// Adds another host to the team, over ssh.
     Add(AddArgs),
-    /// Ends the connection to a host that was added over ssh.
+    /// Prints the code by which a host joins that ssh does not reach.
+    Invite(InviteArgs),
+    /// Makes this folder a host of a team, by a code of the first host.
+    Join(JoinArgs),
+    /// Removes a host from the team: its connection ends, and its keys count no more.
     Rm(RemoveArgs),
 }
 
@@ -72,9 +77,6 @@ struct RunArgs {
     /// remembered.
     #[arg(long, value_name = "LABEL")]
     label: Vec<String>,
-    /// Puts this folder in the place of a host of that name, whose folder is gone for good.
-    #[arg(long)]
-    replace: bool,
     /// Ends when its standard input ends, as with the program that has started it.
     #[arg(long)]
     until_eof: bool,
@@ -116,6 +118,29 @@ struct AddArgs {
 }
 
 #[derive(Debug, clap::Args)]
+struct InviteArgs {
+    /// The name of the new host in the team.
+    host: String,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, clap::Args)]
+struct JoinArgs {
+    /// The address of the NATS server, as nats://HOST:PORT; several for a cluster.
+    #[arg(required = true, value_name = "URL")]
+    servers: Vec<String>,
+    /// The code that `team host invite` has printed on the first host.
+    #[arg(long, value_name = "CODE", env = "TEAM_JOIN_CODE", hide_env_values = true)]
+    code: String,
+    /// A label of this host, by which a lead can choose it for an agent, such as gpu; several times for more.
+    #[arg(long, value_name = "LABEL")]
+    label: Vec<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, clap::Args)]
 struct RemoveArgs {
     /// The name of the host in the team.
     host: String,
@@ -136,6 +161,12 @@ pub fn main() -> ExitCode {
     let prepared = match args.command {
         Command::Run(args) => run_options(args).map(|options| Prepared::Run(Box::new(options))),
         Command::Add(args) => add_options(args).map(|options| Prepared::Add(Box::new(options))),
+        Command::Invite(InviteArgs { host, place }) => team_folder(place.dir.as_deref())
+            .map(|root| Prepared::Invite(InviteOptions { root, host })),
+        Command::Join(JoinArgs { servers, code, label, place }) => {
+            team_folder(place.dir.as_deref())
+                .map(|root| Prepared::Join(JoinOptions { root, servers, code, labels: label }))
+        }
         Command::Rm(RemoveArgs { host, place }) => {
             team_folder(place.dir.as_deref()).map(|root| Prepared::Remove(root, host))
         }
@@ -151,6 +182,8 @@ pub fn main() -> ExitCode {
 enum Prepared {
     Run(Box<RunOptions>),
     Add(Box<AddOptions>),
+    Invite(InviteOptions),
+    Join(JoinOptions),
     Remove(PathBuf, String),
 }
 
@@ -158,6 +191,8 @@ fn perform(command: Prepared) -> Result<(), HostFailure> {
     match command {
         Prepared::Run(options) => run(*options),
         Prepared::Add(options) => add(*options),
+        Prepared::Invite(options) => invite(&options),
+        Prepared::Join(options) => join(options),
         Prepared::Remove(root, host) => remove(&root, &host),
     }
 }
@@ -196,7 +231,6 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
         labels,
         failpoints: args.failpoints,
         serve: ServeOptions {
-            replaces: args.replace,
             ends_with_input: args.until_eof || invitation.is_some(),
             invited: invitation.map(|invitation| invitation.access()),
             server,

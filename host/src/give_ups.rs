@@ -1,6 +1,6 @@
 //! Tells the other hosts which hosts were given up on this one, and hears it of them.
 
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, StoredValue};
 use crate::inbound::offload;
 use agent_team::relay::{
     GiveUp, GiveUpStep, GiveUps, HostState, KnownPlacements, give_up_key, parse_give_up_key,
@@ -8,6 +8,7 @@ use agent_team::relay::{
 use agent_team::store::TeamDir;
 use agent_team::store::relay::{change_given_up_hosts, given_up_hosts};
 use agent_team::wire::carried::HostName;
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The states of the other hosts.
@@ -16,6 +17,7 @@ pub(crate) type HostStates = BTreeMap<HostName, HostState>;
 /// The hosts that were given up.
 pub(crate) struct HostGiveUps {
     host: HostName,
+    authority: HostName,
     give_ups: GiveUps,
     dir: TeamDir,
     placements: KnownPlacements,
@@ -23,15 +25,24 @@ pub(crate) struct HostGiveUps {
 
 impl HostGiveUps {
     /// Creates the give-ups of a host that has heard nothing yet. Those in force are noted in `placements`.
-    pub(crate) fn new(host: HostName, dir: TeamDir, placements: KnownPlacements) -> Self {
+    pub(crate) fn new(
+        (host, authority): (HostName, HostName),
+        dir: TeamDir,
+        placements: KnownPlacements,
+    ) -> Self {
         let give_ups = GiveUps::new(host.clone());
-        Self { host, give_ups, dir, placements }
+        Self { host, authority, give_ups, dir, placements }
     }
 
-    /// Notes a value of the carrier; returns the host of which it tells, if it is a give-up.
-    pub(crate) fn note(&mut self, key: &str, value: Option<&[u8]>) -> Option<HostName> {
+    /// Notes a value of the carrier; returns the host of which it tells, if it is a give-up. Only the authority gives up hosts, and
+    /// takes it back with an empty value.
+    pub(crate) fn note(&mut self, key: &str, value: &StoredValue) -> Option<HostName> {
         let host = parse_give_up_key(key)?;
-        let give_up = value.and_then(|value| serde_json::from_slice::<GiveUp>(value).ok());
+        let signed = value.of(&self.authority);
+        let give_up = signed.and_then(|value| serde_json::from_slice::<GiveUp>(value).ok());
+        if signed.is_none() && self.authority != self.host {
+            return Some(host);
+        }
         if host == self.host && give_up.is_some() {
             tracing::warn!("this host was given up on another one; it is back");
         }
@@ -58,7 +69,7 @@ impl HostGiveUps {
             Err(why) => tracing::warn!(%why, "the hosts that were given up here are unknown"),
         }
         let state = |host: &HostName| states.get(host).cloned().unwrap_or_default();
-        if carrier.is_connected() {
+        if carrier.is_connected() && self.authority == self.host {
             for step in self.give_ups.steps(state) {
                 match step {
                     GiveUpStep::Tell(host, give_up) => self.tell(carrier, host, give_up).await,
@@ -86,7 +97,7 @@ impl HostGiveUps {
     }
 
     async fn withdraw(&mut self, carrier: &Carrier, host: HostName) {
-        if let Err(why) = carrier.delete(&give_up_key(&host)).await {
+        if let Err(why) = carrier.put(&give_up_key(&host), Bytes::new()).await {
             tracing::info!(%host, %why, "a give-up is not withdrawn");
             return;
         }

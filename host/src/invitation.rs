@@ -1,7 +1,15 @@
-//! The line by which a host tells one that it has added over ssh what to serve. It goes through the standard input of the
-//! other relay, so that the password of the server is in no argument and no file there.
+//! The lines by which a host and one that it has added over ssh come to know each other: they go through the standard streams of
+//! the other relay, which `ssh` protects.
+//!
+//! ```text
+//!   here  -> there   the invitation: name, team, servers
+//!   there -> here    the public keys, which were made there
+//!   here  -> there   the membership: the certificate of these keys
+//!   there -> here    "serving"
+//! ```
 
 use crate::own_server::ServerAccess;
+use crate::trust::PublicKeys;
 use agent_team::wire::carried::HostName;
 use serde::{Deserialize, Serialize};
 
@@ -14,15 +22,45 @@ pub(crate) struct Invitation {
     /// The labels of the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) labels: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) credentials: Option<(String, String)>,
+    /// Whether the host logs in at the server by its key.
+    #[serde(default)]
+    pub(crate) asks_for_login: bool,
 }
 
 impl Invitation {
     pub(crate) fn access(&self) -> ServerAccess {
-        ServerAccess { addresses: self.servers.clone(), credentials: self.credentials.clone() }
+        ServerAccess { addresses: self.servers.clone(), asks_for_login: self.asks_for_login }
+    }
+}
+
+/// The line with the public keys of the other host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeysLine {
+    pub(crate) keys: PublicKeys,
+}
+
+impl KeysLine {
+    /// Finds the line in what the other host has said so far; greetings may stand before it.
+    pub(crate) fn find(said: &[u8]) -> Option<Self> {
+        let end = said.iter().rposition(|byte| *byte == b'\n')?;
+        let mut lines = said.get(..end)?.split(|byte| *byte == b'\n');
+        lines.find_map(|line| serde_json::from_slice(line).ok())
     }
 }
 
 /// The line by which the other relay says that it serves.
 pub(crate) const SERVING: &str = "serving";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_are_found_between_the_lines_of_a_greeting() {
+        let line = r#"{"keys":{"signing":"s","connection":"U1"}}"#;
+        let found = |text: &str| KeysLine::find(text.as_bytes()).map(|it| it.keys.connection);
+        assert_eq!(found(&format!("Welcome!\n{line}\nmore")).as_deref(), Some("U1"));
+        assert_eq!(found(line), None, "the rest of the line is on its way");
+        assert_eq!(found("Welcome!\n{}\n"), None);
+    }
+}

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //!   args        settings                 the command line | what is not given is remembered
-//!   add         run                      one command adds a host over ssh | the process: lock, log, end
+//!   membership   sign_in                 this host becomes one of a team | and signs others in
+//!   add         join         run         a host is added over ssh | by a code | the process: lock, log, end
 //!   serve                                the tasks, and what each of them gets
 //!   ssh         own_server               hosts that are reached over ssh | the server on loopback for them
 //!   outbound    inbound      presence    mail out | mail in | rosters and signs of life
+//!   withdrawals  give_ups                hosts that do not count any more: their keys, or for good
 //!   name_claims                          each name is that of one agent on all hosts
 //!   orders                               starts and stops of agents that one host orders on another
+//!   trust                                keys, certificates and signatures of hosts
 //!   carrier                              NATS JetStream; the only part that knows it
 //! ```
 //!
@@ -23,6 +26,8 @@ mod give_ups;
 mod inbound;
 mod input_end;
 mod invitation;
+mod join;
+mod membership;
 mod name_claims;
 mod orders;
 mod outbound;
@@ -31,8 +36,11 @@ mod presence;
 mod run;
 mod serve;
 mod settings;
+mod sign_in;
 mod signals;
 mod ssh;
+pub mod trust;
+mod withdrawals;
 
 pub use args::main;
 

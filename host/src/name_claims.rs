@@ -1,7 +1,10 @@
-//! Claims the names of this host's agents at the carrier, and ends an agent whose name another host has.
+//! Claims the names of this host's agents, and ends an agent whose name another host has.
+//!
+//! The authority of the team alone places names, by compare-and-swap at the carrier; the other hosts ask it.
 
-use crate::carrier::{Carrier, CarrierError};
+use crate::carrier::{Carrier, CarrierError, StoredValue};
 use crate::inbound::offload;
+use crate::trust::Trust;
 use agent_team::bus::Bus;
 use agent_team::relay::{
     Displaced, KnownPlacements, NamePlaces, NameStep, Placement, RosterMirror, TakeBack,
@@ -9,7 +12,8 @@ use agent_team::relay::{
 };
 use agent_team::store::relay::{own_names, write_own_names};
 use agent_team::wire::AgentName;
-use agent_team::wire::carried::HostName;
+use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,8 +32,52 @@ pub(crate) enum PlaceOutcome {
     Later(String),
 }
 
+/// The question of a host for the place of a name.
+#[derive(Debug, Serialize, Deserialize)]
+struct NameClaim {
+    v: u32,
+    name: String,
+    placement: Placement,
+}
+
+/// The answer of the authority.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+enum ClaimAnswer {
+    /// The name has this place.
+    Placed {
+        /// The place.
+        placement: Placement,
+        /// Its revision at the carrier.
+        revision: u64,
+    },
+    /// It belongs to another host, or may not be placed.
+    Refused {
+        /// The reason.
+        why: String,
+    },
+    /// It may be placed later.
+    Later {
+        /// The reason.
+        why: String,
+    },
+}
+
+/// The reason for which a name was not placed.
+#[derive(Debug, thiserror::Error)]
+enum StepFailure {
+    #[error("another host was faster")]
+    OtherWasFaster,
+    #[error("{0}")]
+    Refused(String),
+    #[error("the name is not placed: {0}")]
+    Unanswered(String),
+}
+
 /// The claims of this host.
 pub(crate) struct NameClaims {
+    host: HostName,
+    trust: Arc<Trust>,
     places: NamePlaces,
     bus: Arc<Bus>,
     /// The terms that are on disk.
@@ -44,22 +92,35 @@ pub(crate) struct NameClaims {
 
 impl NameClaims {
     /// Creates the claims with what an earlier relay of this host has recorded. What is learned is noted in `shared`, too.
-    pub(crate) fn new(host: HostName, bus: Arc<Bus>, shared: KnownPlacements) -> Self {
+    pub(crate) fn new(
+        host: HostName,
+        trust: Arc<Trust>,
+        bus: Arc<Bus>,
+        shared: KnownPlacements,
+    ) -> Self {
         let recorded = own_names(bus.dir()).unwrap_or_else(|why| {
             tracing::warn!(%why, "the names that this host had are unknown");
             BTreeMap::new()
         });
-        let places = NamePlaces::sharing(host, recorded.clone(), shared);
+        let places = NamePlaces::sharing(host.clone(), recorded.clone(), shared);
         let (doubtful, taking_back) = (BTreeMap::new(), BTreeMap::new());
-        Self { places, bus, recorded, doubtful, taking_back, ending: Arc::default() }
+        let ending = Arc::default();
+        Self { host, trust, places, bus, recorded, doubtful, taking_back, ending }
     }
 
-    /// Notes a value of the carrier; returns whether it was a placement.
-    pub(crate) fn note(&mut self, key: &str, value: Option<&[u8]>, revision: u64) -> bool {
+    /// Notes a value of the carrier; returns whether it was the place of a name. Only the authority places names.
+    pub(crate) fn note(&mut self, key: &str, value: &StoredValue, revision: u64) -> bool {
         let Some(name) = parse_name_key(key) else { return false };
-        let placement = value.and_then(|value| serde_json::from_slice::<Placement>(value).ok());
-        self.places.note(name, placement, revision);
+        match value.of(self.trust.authority()).and_then(|it| serde_json::from_slice(it).ok()) {
+            Some(placement) => self.places.note(name, Some(placement), revision),
+            None if self.is_authority() => self.places.overwritten(&name, revision),
+            None => {}
+        }
         true
+    }
+
+    fn is_authority(&self) -> bool {
+        *self.trust.authority() == self.host
     }
 
     /// Notes that the carrier has forgotten all placements.
@@ -70,28 +131,30 @@ impl NameClaims {
     /// Brings the living agents of this host and the placements in agreement. A claim that fails is made again by the next
     /// call.
     pub(crate) async fn settle(&mut self, carrier: &Carrier, mirror: &RosterMirror) {
-        let steps = self.places.steps(mirror);
+        let mut steps = self.places.steps(mirror);
         let is_displaced = |name: &AgentName| {
             steps.iter().any(|step| matches!(step, NameStep::End(it) if it.name == *name))
         };
         self.doubtful.retain(|name, _| is_displaced(name));
+        if self.is_authority() {
+            steps.extend(self.places.steps_for_others());
+        }
         for step in steps {
-            match step {
-                NameStep::Create(name, placement) => {
-                    let Ok(value) = serde_json::to_vec(&placement) else { continue };
-                    let created = carrier.create(&name_key(&name), value.into()).await;
-                    self.claimed(name, placement, created);
-                }
-                NameStep::Replace(name, placement, revision) => {
-                    let Ok(value) = serde_json::to_vec(&placement) else { continue };
-                    let key = name_key(&name);
-                    let replaced = carrier.update(&key, value.into(), revision).await;
-                    if replaced.is_ok() {
-                        tracing::info!(%name, term = placement.term, "a name has moved to this host");
+            if let NameStep::End(displaced) = step {
+                self.end(displaced);
+                continue;
+            }
+            match self.take(step.clone(), carrier).await {
+                Ok(()) => tell_of_move(&step),
+                // Its claim comes as a value.
+                Err(StepFailure::OtherWasFaster) => {}
+                Err(why) => {
+                    tracing::info!(%why, "a name is not claimed yet");
+                    if matches!(why, StepFailure::Unanswered(_)) {
+                        // Nor would the next one be answered: signs of life must not wait for it.
+                        break;
                     }
-                    self.claimed(name, placement, replaced);
                 }
-                NameStep::End(displaced) => self.end(displaced),
             }
         }
         self.settle_taking_back(carrier, mirror).await;
@@ -113,8 +176,47 @@ impl NameClaims {
         };
         match self.take(step, carrier).await {
             Ok(()) => PlaceOutcome::Placed,
-            Err(why) => PlaceOutcome::Later(why),
+            Err(StepFailure::Refused(why)) => PlaceOutcome::Refused(why),
+            Err(why) => PlaceOutcome::Later(why.to_string()),
         }
+    }
+
+    /// Answers, as the authority, a host that asks for the place of a name.
+    pub(crate) async fn answer(
+        &mut self,
+        by: &HostName,
+        question: &[u8],
+        carrier: &Carrier,
+        mirror: &RosterMirror,
+    ) -> Option<Vec<u8>> {
+        let NameClaim { v: RELAY_PROTOCOL, name, placement } =
+            serde_json::from_slice(question).ok()?
+        else {
+            tracing::warn!(%by, "what came is no claim of a name that this version knows");
+            return None;
+        };
+        let judged = match AgentName::mailbox(&name) {
+            Ok(_) if !self.is_authority() => Err("this host is not the authority".to_owned()),
+            Ok(name) => self.places.claim((&name, placement), by, mirror).map(|step| (name, step)),
+            Err(why) => Err(why.to_string()),
+        };
+        let answer = match judged {
+            Err(why) => ClaimAnswer::Refused { why },
+            Ok((name, step)) => {
+                let taken = match step {
+                    Some(step) => self.take(step, carrier).await,
+                    None => Ok(()),
+                };
+                match (taken, self.places.place_of(&name)) {
+                    (Ok(()), Some((placement, revision))) => {
+                        ClaimAnswer::Placed { placement, revision }
+                    }
+                    (Ok(()), None) => ClaimAnswer::Later { why: "it is not stored".into() },
+                    (Err(why), _) => ClaimAnswer::Later { why: why.to_string() },
+                }
+            }
+        };
+        serde_json::to_vec(&answer).ok()
     }
 
     /// Takes back a name that this host has placed on another one, where its agent has not started in time. It is tried again
@@ -138,7 +240,7 @@ impl NameClaims {
                         tracing::info!(%name, %from, "a name is taken back: its agent has not started in time");
                     }
                     Err(why) => {
-                        tracing::info!(%name, %from, why, "a name is not taken back yet");
+                        tracing::info!(%name, %from, %why, "a name is not taken back yet");
                         self.taking_back.insert(name, from);
                     }
                 },
@@ -146,26 +248,53 @@ impl NameClaims {
         }
     }
 
-    /// Takes a step that changes a placement.
-    async fn take(&mut self, step: NameStep, carrier: &Carrier) -> Result<(), String> {
-        let (name, placement, stored) = match step {
-            NameStep::Create(name, placement) => {
-                let value = serde_json::to_vec(&placement).map_err(|why| why.to_string())?;
-                let created = carrier.create(&name_key(&name), value.into()).await;
-                (name, placement, created)
-            }
-            NameStep::Replace(name, placement, revision) => {
-                let value = serde_json::to_vec(&placement).map_err(|why| why.to_string())?;
-                let replaced = carrier.update(&name_key(&name), value.into(), revision).await;
-                (name, placement, replaced)
-            }
+    /// Takes a step that changes a placement, or has the authority take it.
+    async fn take(&mut self, step: NameStep, carrier: &Carrier) -> Result<(), StepFailure> {
+        let (name, placement, revision) = match step {
+            NameStep::Create(name, placement) => (name, placement, None),
+            NameStep::Replace(name, placement, revision) => (name, placement, Some(revision)),
             NameStep::End(Displaced { name, host, .. }) => {
-                return Err(format!("{name} belongs to {host}"));
+                return Err(StepFailure::Refused(format!("{name} belongs to {host}")));
             }
         };
-        let revision = stored.map_err(|why| format!("the name is not placed: {why}"))?;
+        if !self.is_authority() {
+            return self.ask_for(name, placement, carrier).await;
+        }
+        let failed = |why: &dyn std::error::Error| StepFailure::Unanswered(why.to_string());
+        let value = serde_json::to_vec(&placement).map_err(|why| failed(&why))?;
+        let key = name_key(&name);
+        let stored = match revision {
+            None => carrier.create(&key, value.into()).await,
+            Some(revision) => carrier.update(&key, value.into(), revision).await,
+        };
+        let is_late = |why: &CarrierError| {
+            matches!(why, CarrierError::AlreadyExists(_) | CarrierError::RevisionChanged(_))
+        };
+        let revision = stored.map_err(|why| {
+            if is_late(&why) { StepFailure::OtherWasFaster } else { failed(&why) }
+        })?;
         self.places.note(name, Some(placement), revision);
         Ok(())
+    }
+
+    async fn ask_for(
+        &mut self,
+        name: AgentName,
+        placement: Placement,
+        carrier: &Carrier,
+    ) -> Result<(), StepFailure> {
+        let failed = |why: &dyn std::error::Error| StepFailure::Unanswered(why.to_string());
+        let claim = NameClaim { v: RELAY_PROTOCOL, name: name.to_string(), placement };
+        let question = serde_json::to_vec(&claim).map_err(|why| failed(&why))?;
+        let answer = carrier.request_claim(question.into()).await.map_err(|why| failed(&why))?;
+        match serde_json::from_slice(&answer).map_err(|why| failed(&why))? {
+            ClaimAnswer::Placed { placement, revision } => {
+                self.places.note(name, Some(placement), revision);
+                Ok(())
+            }
+            ClaimAnswer::Refused { why } => Err(StepFailure::Refused(why)),
+            ClaimAnswer::Later { why } => Err(StepFailure::Unanswered(why)),
+        }
     }
 
     /// Records the own terms, if they have changed.
@@ -178,20 +307,6 @@ impl NameClaims {
         match offload(write).await {
             Ok(terms) => self.recorded = terms,
             Err(why) => tracing::warn!(%why, "the names of this host are not recorded yet"),
-        }
-    }
-
-    fn claimed(
-        &mut self,
-        name: AgentName,
-        placement: Placement,
-        outcome: Result<u64, CarrierError>,
-    ) {
-        match outcome {
-            Ok(revision) => self.places.note(name, Some(placement), revision),
-            // Another host was faster. Its claim comes as a value.
-            Err(CarrierError::AlreadyExists(_) | CarrierError::RevisionChanged(_)) => {}
-            Err(why) => tracing::info!(%name, %why, "a name is not claimed yet"),
         }
     }
 
@@ -210,6 +325,12 @@ impl NameClaims {
             }
             lock(&ending).remove(&name);
         });
+    }
+}
+
+fn tell_of_move(step: &NameStep) {
+    if let NameStep::Replace(name, Placement { host, term, .. }, _) = step {
+        tracing::info!(%name, %host, term, "a name is placed");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The process of the relay: its lock, its log, and its end.
 
 use crate::failure::HostFailure;
+use crate::membership;
 use crate::serve::{END_WITHIN, ServeOptions, serve};
 use agent_team::store::relay::{RelayLock, Servers, name_host, open_log};
 use agent_team::store::{StoreError, TeamDir, failpoint};
@@ -43,10 +44,11 @@ pub(crate) fn run(options: RunOptions) -> Result<(), HostFailure> {
     let identity = name_host(&dir, options.host, &options.team, options.servers, options.labels);
     let identity = identity.map_err(at_folder)?;
     start_log(open_log(&dir).map_err(at_folder)?);
+    let own = membership::load(&dir, &identity, options.serve.invited.is_some())?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|why| {
         HostFailure::of("the relay cannot start", &why, "free some memory or descriptors")
     })?;
-    let ended = runtime.block_on(serve(dir, identity, options.serve));
+    let ended = runtime.block_on(serve(dir, identity, own, options.serve));
     // A thread that waits for the disk must not hold up the end.
     runtime.shutdown_timeout(END_WITHIN);
     drop(lock);

@@ -2,22 +2,27 @@
 
 use crate::carrier::{Carrier, CarrierConfig, Incoming};
 use crate::failure::HostFailure;
-use crate::inbound::{InboundEvent, InboundTask};
+use crate::inbound::{InboundEvent, InboundTask, offload};
 use crate::input_end;
 use crate::invitation::SERVING;
+use crate::join;
+use crate::membership::{OwnTrust, unusable};
 use crate::orders::{IsNamed, OrdersIn, OrdersOut, asked_for_bundle};
 use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
 use crate::own_server::{OwnServer, ServerAccess};
 use crate::presence::{NameLost, PresenceEvent, PresenceTask};
+use crate::sign_in::SignIn;
 use crate::signals::EndSignal;
 use crate::ssh::{Ssh, SshLinks};
+use crate::trust::{Trust, public_keys};
 use agent_team::bus::Bus;
 use agent_team::relay::{KnownPlacements, Outbound, TeamWatcher};
-use agent_team::relay_mail_limits;
 use agent_team::store::relay::HostIdentity;
 use agent_team::store::{SharedClock, SystemClock, TeamDir};
 use agent_team::wire::carried::{FRAME_BYTES, HostName};
 use agent_team::wire::limits::MAX_LINE_BYTES;
+use agent_team::{host_limits, relay_mail_limits};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,8 +42,6 @@ const LOST_AFTER: Duration = Duration::from_secs(15);
 
 /// The way in which a relay serves.
 pub(crate) struct ServeOptions {
-    /// Whether this folder takes the place of a host of that name.
-    pub(crate) replaces: bool,
     /// Whether it ends with its standard input.
     pub(crate) ends_with_input: bool,
     /// The way to the server, for a relay that another host has invited.
@@ -61,6 +64,7 @@ struct Tasks {
     orders: OrdersIn,
     /// Notified when this host may have a new order for another one.
     new_orders: Arc<Notify>,
+    sign_in: SignIn,
 }
 
 /// Serves a team folder until it is told to end.
@@ -70,24 +74,37 @@ struct Tasks {
 pub(crate) async fn serve(
     dir: TeamDir,
     identity: HostIdentity,
+    OwnTrust { keys, trust }: OwnTrust,
     options: ServeOptions,
 ) -> Result<(), HostFailure> {
     let mut signal = EndSignal::register().map_err(|why| {
         HostFailure::of("the relay cannot wait for signals", &why, "free some descriptors")
     })?;
     let own = match &options.server {
-        Some(program) => Some(OwnServer::start(&dir, program.clone()).await?),
+        Some(program) => {
+            let own_key = public_keys(&keys).map_err(unusable)?.connection;
+            let users = (identity.team.clone(), own_key);
+            Some(OwnServer::start(&dir, program.clone(), users).await?)
+        }
         None => None,
     };
     let access = match (&own, &options.invited) {
         (Some(own), _) => own.access(),
         (None, Some(access)) => access.clone(),
         (None, None) => {
-            ServerAccess { addresses: identity.servers.addresses.clone(), credentials: None }
+            ServerAccess { addresses: identity.servers.addresses.clone(), asks_for_login: false }
         }
     };
-    let carrier = connect(&identity, &access).await?;
-    let helpers = Helpers::start(&dir, &identity, own, access, &options);
+    let login = access.asks_for_login.then(|| keys.connection.clone());
+    let carrier = connect(&identity, &access, Arc::clone(&trust), login).await?;
+    let sign_in = SignIn {
+        host: identity.host.clone(),
+        team: identity.team.clone(),
+        dir: dir.clone(),
+        trust,
+        server: own.as_ref().map(OwnServer::changed),
+    };
+    let helpers = Helpers::start(&dir, own, access, &options, &sign_in);
     let (limits, why) = relay_mail_limits(dir.root());
     if let Some(why) = why {
         tracing::warn!(why, "the settings are not understood: the defaults are in force");
@@ -102,7 +119,7 @@ pub(crate) async fn serve(
         }
     });
     let (tasks, outbound_end, presence_end) =
-        start_tasks(&carrier, &dir, &identity, &bus, (options.replaces, on_named), is_named);
+        start_tasks(&carrier, &dir, (&identity, sign_in), &bus, on_named, is_named);
     let watching = [
         tokio::spawn(watch_files(TeamWatcher::of_mail(&dir), Arc::clone(&tasks.mail))),
         tokio::spawn(watch_files(TeamWatcher::of_members(&dir), Arc::clone(&tasks.members))),
@@ -160,14 +177,15 @@ pub(crate) async fn serve(
     ended
 }
 
-async fn connect(identity: &HostIdentity, access: &ServerAccess) -> Result<Carrier, HostFailure> {
-    let config = CarrierConfig {
-        servers: access.addresses.clone(),
-        credentials: access.credentials.clone(),
-        team: identity.team.clone(),
-        host: identity.host.to_string(),
-        ..CarrierConfig::default()
-    };
+async fn connect(
+    identity: &HostIdentity,
+    access: &ServerAccess,
+    trust: Arc<Trust>,
+    login: Option<String>,
+) -> Result<Carrier, HostFailure> {
+    let servers = access.addresses.clone();
+    let config = CarrierConfig::new(servers, &identity.team, identity.host.as_str(), trust);
+    let config = CarrierConfig { login, ..config };
     let hint = "the address is like nats://127.0.0.1:4222";
     let carrier = Carrier::start(config).await;
     carrier.map_err(|why| HostFailure::of("the server cannot be used", &why, hint))
@@ -182,10 +200,10 @@ struct Helpers {
 impl Helpers {
     fn start(
         dir: &TeamDir,
-        identity: &HostIdentity,
         own: Option<OwnServer>,
         access: ServerAccess,
         options: &ServeOptions,
+        sign_in: &SignIn,
     ) -> Self {
         let port = own.as_ref().map(OwnServer::port);
         let server = own.map(|own| {
@@ -193,9 +211,9 @@ impl Helpers {
             (end, tokio::spawn(own.run(ended)))
         });
         let links = options.invited.is_none().then(|| {
-            let (ssh, dir, team) = (options.ssh.clone(), dir.clone(), identity.team.clone());
+            let (ssh, dir, sign_in) = (options.ssh.clone(), dir.clone(), sign_in.clone());
             let (end, ended) = watch::channel(false);
-            (end, tokio::spawn(SshLinks { ssh, dir, team, access, port }.run(ended)))
+            (end, tokio::spawn(SshLinks { ssh, dir, access, sign_in, port }.run(ended)))
         });
         Self { links, server }
     }
@@ -225,6 +243,8 @@ fn note_connection(event: &Incoming, lost: &mut Option<Instant>) {
         | Incoming::Sync { .. }
         | Incoming::Order { .. }
         | Incoming::Bundle { .. }
+        | Incoming::Claim { .. }
+        | Incoming::Join { .. }
         | Incoming::Beat { .. }
         | Incoming::Value { .. }
         | Incoming::BucketMadeAnew => {}
@@ -255,9 +275,9 @@ type PresenceEnd = JoinHandle<Result<(), NameLost>>;
 fn start_tasks(
     carrier: &Carrier,
     dir: &TeamDir,
-    identity: &HostIdentity,
+    (identity, sign_in): (&HostIdentity, SignIn),
     bus: &Arc<Bus>,
-    named: (bool, Box<dyn Fn() + Send + Sync>),
+    on_named: Box<dyn Fn() + Send + Sync>,
     is_named: IsNamed,
 ) -> (Tasks, JoinHandle<()>, PresenceEnd) {
     let team = dir.clone();
@@ -267,6 +287,9 @@ fn start_tasks(
     let (presence, presence_events) = mpsc::unbounded_channel();
     let clock: SharedClock = Arc::new(SystemClock);
     let placements = KnownPlacements::default();
+    let trust = Arc::clone(&sign_in.trust);
+    placements.set_leads(leads(&trust));
+    tokio::spawn(follow_leads(placements.clone(), Arc::clone(&trust)));
     let known = placements.clone();
     let sender = Outbound::new(dir.clone(), identity.clone(), Arc::clone(bus), clock, known);
     let waiting = WaitingCounts::default();
@@ -288,8 +311,9 @@ fn start_tasks(
     tokio::spawn(incoming.run(inbound_events));
     let channels = (inbound.clone(), outbound.clone());
     let (dir, identity, bus) = (dir.clone(), identity.clone(), Arc::clone(bus));
-    let shared = (bus, waiting, placements);
-    let members = PresenceTask::new(carrier.clone(), dir, identity, channels, shared, named);
+    let shared = (bus, waiting, placements.clone());
+    let own = (identity, trust);
+    let members = PresenceTask::new(carrier.clone(), dir, own, channels, shared, on_named);
     let presence_end = tokio::spawn(members.run(presence_events, Arc::clone(&wake_for_members)));
     let new_orders = Arc::new(Notify::new());
     let orders_out = OrdersOut {
@@ -300,7 +324,7 @@ fn start_tasks(
         open: Arc::default(),
     };
     tokio::spawn(orders_out.run(Arc::clone(&new_orders)));
-    let orders = OrdersIn::new(carrier.clone(), team.clone(), is_named);
+    let orders = OrdersIn::new(carrier.clone(), team.clone(), is_named, placements);
     let dir = team;
     let tasks = Tasks {
         dir,
@@ -311,8 +335,25 @@ fn start_tasks(
         presence,
         orders,
         new_orders,
+        sign_in,
     };
     (tasks, outbound_end, presence_end)
+}
+
+/// Returns the hosts that may have the lead: those in the limits of this host, else the one that has signed it in.
+fn leads(trust: &Trust) -> BTreeSet<HostName> {
+    // The supervisor, which reads them for each order, says why they are not understood.
+    let limits = host_limits().unwrap_or_default();
+    limits.leads.unwrap_or_else(|| BTreeSet::from([trust.authority().clone()]))
+}
+
+/// Follows the limits of this host, which a person may change at any time.
+async fn follow_leads(placements: KnownPlacements, trust: Arc<Trust>) {
+    loop {
+        tokio::time::sleep(POLL * 2).await;
+        let trust = Arc::clone(&trust);
+        placements.set_leads(offload(move || leads(&trust)).await);
+    }
 }
 
 /// Waits for the end of the task for members, which ends by itself only if the host cannot be served.
@@ -324,7 +365,7 @@ async fn until_ended(task: &mut Option<PresenceEnd>) -> Result<(), HostFailure> 
         Ok(Err(why)) => Err(HostFailure::of(
             "this host cannot be one of the team",
             &why,
-            "choose another name (--name), or put this folder in its place (--replace)",
+            "on the host that has signed the others in: team host invite HOST; it prints what to run here",
         )),
         Ok(Ok(())) | Err(_) => Ok(()),
     }
@@ -367,6 +408,14 @@ fn route(tasks: &Tasks, carrier: &Carrier, event: Incoming) {
             if let Some(from) = host(&from) {
                 asked_for_bundle(&tasks.dir, from, &body, reply);
             }
+        }
+        Incoming::Claim { from, body, reply } => {
+            if let Some(from) = host(&from) {
+                drop(tasks.presence.send(PresenceEvent::Claim { from, body, reply }));
+            }
+        }
+        Incoming::Join { body, reply } => {
+            tokio::spawn(join::answer(tasks.sign_in.clone(), body, reply));
         }
         Incoming::Beat { from, body } => {
             if let Some(from) = host(&from) {

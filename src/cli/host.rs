@@ -29,7 +29,13 @@ enum HostVerb {
     /// Add a host over ssh: `team host add gpu1`
     #[command(disable_help_flag = true)]
     Add(Passed),
-    /// End the connection to a host that was added over ssh
+    /// Print the code by which a host joins that ssh does not reach
+    #[command(disable_help_flag = true)]
+    Invite(Passed),
+    /// Make this folder a host of a team, by a code of the first host
+    #[command(disable_help_flag = true)]
+    Join(Passed),
+    /// Remove a host: its connection ends, and its keys count no more
     #[command(disable_help_flag = true)]
     Rm(Passed),
     /// Say that a host is gone for good, so that its members may be started anew elsewhere
@@ -60,7 +66,9 @@ fn end_members(context: &Context, args: &[OsString]) -> Result<(), Failure> {
         return Ok(());
     }
     let bus = context.team_bus()?;
-    if !relay::ssh_hosts(bus.dir())?.iter().any(|added| added.host.as_str() == host) {
+    let is_added = relay::ssh_hosts(bus.dir())?.iter().any(|added| added.host.as_str() == host);
+    let trusted = relay::trusted_hosts(bus.dir())?;
+    if !is_added && !trusted.signed_in.iter().any(|known| known.host.as_str() == host) {
         return Ok(());
     }
     let names = ordered_on(bus.dir(), host)?;
@@ -76,6 +84,8 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let json = match args.verb {
         HostVerb::Ls(json) => json,
         HostVerb::Add(passed) => return Err(become_team_host(context, "add", &passed.args)),
+        HostVerb::Invite(passed) => return Err(become_team_host(context, "invite", &passed.args)),
+        HostVerb::Join(passed) => return Err(become_team_host(context, "join", &passed.args)),
         HostVerb::GiveUp(GiveUp { host }) => {
             return Ok(exit_after(print(&host_give_up::give_up(context, &host)?)));
         }

@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::error::CarrierError;
 use super::incoming::Incoming;
 use super::receive;
+use super::refusal_log::RefusalLog;
 use super::storage::{Shared, Storage, StorageState};
 use super::timeouts::{LIBRARY_TIMEOUT, REQUEST_TIMEOUT};
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, PublishError, PublishErrorKind};
@@ -44,6 +45,8 @@ impl Carrier {
             connection,
             context,
             subjects: Subjects::new(&config.team, &config.host),
+            trust: Arc::clone(&config.trust),
+            refusals: RefusalLog::default(),
             mail_max_bytes: config.mail_max_bytes,
             storage: StorageState::default(),
         };
@@ -119,8 +122,24 @@ impl Carrier {
 }
 
 impl Shared {
-    /// Publishes a message that nothing keeps.
+    /// Signs the value of a key.
+    fn sealed_value(&self, key: &str, value: &[u8]) -> Bytes {
+        self.trust.seal(&self.subjects.value(key), value)
+    }
+
+    /// Signs and publishes a message that nothing keeps.
     pub(super) async fn publish(
+        &self,
+        what: &'static str,
+        subject: String,
+        body: Bytes,
+    ) -> Result<(), CarrierError> {
+        let body = self.trust.seal(&subject, &body);
+        self.publish_unsigned(what, subject, body).await
+    }
+
+    /// Publishes a message as it is.
+    pub(super) async fn publish_unsigned(
         &self,
         what: &'static str,
         subject: String,
@@ -151,6 +170,7 @@ impl Shared {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<(), CarrierError> {
+        let body = self.trust.seal(&subject, &body);
         let bytes = body.len();
         let refused = |error: PublishError| {
             if error.kind() == PublishErrorKind::MaxPayloadExceeded {
@@ -260,6 +280,12 @@ impl Carrier {
         self.request("bundle", to, body).await
     }
 
+    /// Asks the authority of the team to place a name. Fails as [`Self::request_sync`] does.
+    pub async fn request_claim(&self, body: Bytes) -> Result<Bytes, CarrierError> {
+        let authority = self.shared.trust.authority().as_str();
+        self.request("claim", authority, body).await
+    }
+
     async fn request(
         &self,
         kind: &'static str,
@@ -268,18 +294,22 @@ impl Carrier {
     ) -> Result<Bytes, CarrierError> {
         check_host(to)?;
         let what = "asking another host";
-        let bytes = body.len();
         let subject = self.shared.subjects.to(kind, to);
+        let body = self.shared.trust.seal(&subject, &body);
+        let bytes = body.len();
         let request = Request::new().payload(body).timeout(None);
         let work = async {
             let answered = self.shared.connection.client().send_request(subject, request).await;
-            answered.map(|message| message.payload).map_err(|error| match error.kind() {
+            let message = answered.map_err(|error| match error.kind() {
                 RequestErrorKind::NoResponders => CarrierError::HostAway(to.into()),
                 RequestErrorKind::MaxPayloadExceeded => self.shared.too_large(bytes),
                 RequestErrorKind::TimedOut
                 | RequestErrorKind::InvalidSubject
                 | RequestErrorKind::Other => CarrierError::from_nats(what, &error),
-            })
+            })?;
+            // The subject of an answer is that of its question alone: an older answer does not fit.
+            let opened = self.shared.open_of(to, &message.subject, &message.payload);
+            opened.map_err(|why| CarrierError::Untrusted(to.into(), why))
         };
         self.shared.connection.run(what, ANSWER_TIMEOUT, work).await
     }
@@ -288,6 +318,7 @@ impl Carrier {
     pub async fn put(&self, key: &str, value: Bytes) -> Result<u64, CarrierError> {
         let what = "storing a value";
         let shared = &self.shared;
+        let value = shared.sealed_value(key, &value);
         let put = |storage: Arc<Storage>| {
             let value = value.clone();
             async move {
@@ -303,6 +334,7 @@ impl Carrier {
     /// `AlreadyExists`.
     pub async fn create(&self, key: &str, value: Bytes) -> Result<u64, CarrierError> {
         let what = "creating a value";
+        let value = self.shared.sealed_value(key, &value);
         let create = |storage| self.shared.create_value(what, storage, key, value.clone());
         match self.shared.with_storage(what, create).await {
             Err(CarrierError::RevisionChanged(key)) => Err(CarrierError::AlreadyExists(key)),
@@ -320,6 +352,7 @@ impl Carrier {
     ) -> Result<u64, CarrierError> {
         let what = "changing a value";
         let shared = &self.shared;
+        let value = shared.sealed_value(key, &value);
         let update = |storage: Arc<Storage>| {
             let value = value.clone();
             async move {

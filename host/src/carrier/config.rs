@@ -1,10 +1,12 @@
 //! The settings of a carrier, and the names that follow from them.
 
 use super::error::CarrierError;
+use crate::trust::Trust;
 use agent_team::wire::carried::HostName;
+use std::sync::Arc;
 
 /// The settings of the connection of one host.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct CarrierConfig {
     /// The addresses of the servers, as `nats://host:port` or `host:port`.
     pub servers: Vec<String>,
@@ -12,27 +14,42 @@ pub struct CarrierConfig {
     pub team: String,
     /// The name of this host, a [`HostName`].
     pub host: String,
-    /// User and password, if the server asks for them.
-    pub credentials: Option<(String, String)>,
+    /// The keys by which the hosts of the team sign.
+    pub trust: Arc<Trust>,
+    /// The seed of the nkey by which this host logs in, for a server that asks for one.
+    pub login: Option<String>,
     /// The maximum size of the stream in bytes when this host makes it; `None` is unlimited. A stream that exists
     /// keeps its own.
     pub mail_max_bytes: Option<u64>,
 }
 
 impl CarrierConfig {
+    /// Creates settings without a login and without a maximum.
+    pub fn new(servers: Vec<String>, team: &str, host: &str, trust: Arc<Trust>) -> Self {
+        let (login, mail_max_bytes) = (None, None);
+        Self { servers, team: team.into(), host: host.into(), trust, login, mail_max_bytes }
+    }
+
     pub(super) fn check(&self) -> Result<(), CarrierError> {
-        let is_team = (1..=64).contains(&self.team.len())
-            && self.team.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_');
+        Self::check_names(&self.team, &self.host)
+    }
+
+    pub(super) fn check_names(team: &str, host: &str) -> Result<(), CarrierError> {
+        let is_team = (1..=64).contains(&team.len())
+            && team.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_');
         if !is_team {
-            return Err(CarrierError::Name(self.team.clone()));
+            return Err(CarrierError::Name(team.into()));
         }
-        check_host(&self.host)
+        check_host(host)
     }
 }
 
 pub(super) fn check_host(name: &str) -> Result<(), CarrierError> {
     HostName::parse(name).map(drop).map_err(|_| CarrierError::Name(name.into()))
 }
+
+/// The kind of a sign of life.
+pub(super) const BEAT: &str = "beat";
 
 /// The subjects, streams and buckets of a team, as this host sees them.
 #[derive(Debug)]
@@ -46,22 +63,30 @@ impl Subjects {
         Self { team: team.into(), host: host.into() }
     }
 
-    /// The subject of a message of this host to the host `to`. `kind` is `mail`, `ack` or `sync`.
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The subject of a message of this host to the host `to`. `kind` is `mail` or `ack`, for example.
     pub(super) fn to(&self, kind: &str, to: &str) -> String {
         format!("t.{}.{kind}.{to}.{}", self.team, self.host)
     }
 
     /// The subject of all messages of a kind to this host.
     pub(super) fn to_this_host(&self, kind: &str) -> String {
-        format!("t.{}.{kind}.{}.>", self.team, self.host)
+        self.start_of(kind) + ">"
     }
 
     pub(super) fn beat(&self) -> String {
-        format!("t.{}.beat.{}", self.team, self.host)
+        format!("t.{}.{BEAT}.{}", self.team, self.host)
     }
 
-    pub(super) fn beats(&self) -> String {
-        format!("t.{}.beat.*", self.team)
+    /// The beginning of the subjects of all messages of a kind that are for this host. A sign of life is for all hosts.
+    pub(super) fn start_of(&self, kind: &str) -> String {
+        match kind {
+            BEAT => format!("t.{}.{BEAT}.", self.team),
+            kind => format!("t.{}.{kind}.{}.", self.team, self.host),
+        }
     }
 
     pub(super) fn all_mail(&self) -> String {
@@ -77,9 +102,19 @@ impl Subjects {
         &self.host
     }
 
+    /// The context in which the value of a key is signed.
+    pub(super) fn value(&self, key: &str) -> String {
+        format!("kv.{}.{key}", self.team)
+    }
+
     pub(super) fn bucket(&self) -> String {
         format!("team_{}", self.team)
     }
+}
+
+/// The first token of the subjects of answers to a host.
+pub(super) fn inbox(host: &str) -> String {
+    format!("_INBOX_{host}")
 }
 
 /// The sending host: the last token of the subject. `None` if that is no host's name.

@@ -1,6 +1,6 @@
 //! The connection, and operations that end with it.
 
-use super::config::CarrierConfig;
+use super::config::{CarrierConfig, inbox};
 use super::error::CarrierError;
 use super::timeouts::LIBRARY_TIMEOUT;
 use async_nats::{Client, ConnectOptions, Event};
@@ -46,7 +46,7 @@ impl Connection {
             .ping_interval(PING_INTERVAL)
             .connection_timeout(CONNECTION_TIMEOUT)
             .request_timeout(Some(LIBRARY_TIMEOUT))
-            .custom_inbox_prefix(format!("_INBOX_{}", config.host))
+            .custom_inbox_prefix(inbox(&config.host))
             // Otherwise the server sends each beat back to its own sender.
             .no_echo()
             .reconnect_delay_callback(reconnect_delay)
@@ -64,8 +64,8 @@ impl Connection {
                 follow(&event, &state_sender, &error_sender);
                 ready(())
             });
-        if let Some((user, password)) = &config.credentials {
-            options = options.user_and_password(user.clone(), password.clone());
+        if let Some(seed) = &config.login {
+            options = options.nkey(seed.clone());
         }
         let client = options
             .connect(config.servers.as_slice())

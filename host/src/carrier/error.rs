@@ -1,6 +1,7 @@
 //! The errors of the carrier.
 
 use super::timeouts::REQUEST_TIMEOUT;
+use crate::trust::NotTrusted;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::{RequestError, RequestErrorKind, jetstream};
@@ -45,6 +46,9 @@ pub enum CarrierError {
     /// The other host is not connected to the server.
     #[error("host {0} is not connected to the NATS server")]
     HostAway(String),
+    /// The answer was not signed by the host that was asked.
+    #[error("the answer of host {0} is not trusted: {1}")]
+    Untrusted(String, NotTrusted),
     /// A key exists already.
     #[error("{0} exists already")]
     AlreadyExists(String),

@@ -3,6 +3,8 @@
 use super::error::CarrierError;
 use super::storage::Shared;
 use super::timeouts::REQUEST_TIMEOUT;
+use crate::trust::NotTrusted;
+use agent_team::wire::carried::HostName;
 use async_nats::jetstream::{AckKind, Message};
 use async_nats::{Subject, jetstream};
 use bytes::Bytes;
@@ -25,14 +27,14 @@ pub enum Incoming {
     Frames(Vec<Frame>),
     /// An acknowledgement of another host.
     Ack {
-        /// The host, as the subject names it.
+        /// The host, which has signed it.
         from: String,
         /// The acknowledgement as it was sent.
         body: Bytes,
     },
     /// Another host asks how far its mail has come.
     Sync {
-        /// The host, as the subject names it.
+        /// The host, which has signed it.
         from: String,
         /// The question as it was sent.
         body: Bytes,
@@ -41,7 +43,7 @@ pub enum Incoming {
     },
     /// Another host gives an order, or asks for its answer.
     Order {
-        /// The host, as the subject names it.
+        /// The host, which has signed it.
         from: String,
         /// The order as it was sent.
         body: Bytes,
@@ -50,16 +52,32 @@ pub enum Incoming {
     },
     /// Another host asks for a part of a bundle.
     Bundle {
-        /// The host, as the subject names it.
+        /// The host, which has signed it.
         from: String,
         /// The question as it was sent.
         body: Bytes,
         /// The way back.
         reply: Reply,
     },
+    /// Another host asks this one, the authority, to place a name.
+    Claim {
+        /// The host, which has signed it.
+        from: String,
+        /// The question as it was sent.
+        body: Bytes,
+        /// The way back.
+        reply: Reply,
+    },
+    /// A host that is no member yet asks this one, the authority, to join.
+    Join {
+        /// The question as it was sent. It is not signed.
+        body: Bytes,
+        /// The way back.
+        reply: Reply,
+    },
     /// A sign of life of another host.
     Beat {
-        /// The host, as the subject names it.
+        /// The host, which has signed it.
         from: String,
         /// The message as it was sent.
         body: Bytes,
@@ -69,8 +87,8 @@ pub enum Incoming {
     Value {
         /// The key.
         key: String,
-        /// The value, and `None` if it was deleted. A value that was lost with the bucket is not reported.
-        value: Option<Bytes>,
+        /// The value. One that was lost with the bucket is not reported.
+        value: StoredValue,
         /// The revision, for `Carrier::update`. It starts at 1 in each bucket.
         revision: u64,
     },
@@ -81,9 +99,35 @@ pub enum Incoming {
     BucketMadeAnew,
 }
 
+/// A value of the bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoredValue {
+    /// A host has signed it.
+    Signed {
+        /// The host.
+        by: HostName,
+        /// The value as it was put.
+        body: Bytes,
+    },
+    /// It was deleted. Nobody has signed that.
+    Removed,
+    /// The stored value is not trusted.
+    Untrusted(NotTrusted),
+}
+
+impl StoredValue {
+    /// Returns the value, if this host has signed it.
+    pub fn of(&self, host: &HostName) -> Option<&[u8]> {
+        match self {
+            Self::Signed { by, body } if by == host => Some(body),
+            Self::Signed { .. } | Self::Removed | Self::Untrusted(_) => None,
+        }
+    }
+}
+
 /// One frame of another host.
 pub struct Frame {
-    /// The sending host, as the subject names it: not proved.
+    /// The sending host, which has signed it.
     pub from: String,
     /// The frame as it was published.
     pub body: Bytes,
@@ -95,12 +139,11 @@ pub struct Frame {
 
 impl Frame {
     pub(super) fn new(
-        from: String,
+        (from, body): (String, Bytes),
         message: Message,
         mail_number: u64,
         shared: &Arc<Shared>,
     ) -> Self {
-        let body = message.payload.clone();
         Self { from, body, message, mail_number, shared: Arc::clone(shared) }
     }
 
@@ -148,6 +191,15 @@ pub struct Reply {
 impl Reply {
     pub(super) fn new(subject: Subject, shared: &Arc<Shared>) -> Self {
         Self { subject, shared: Arc::clone(shared) }
+    }
+
+    /// Sends an answer without a signature, to a host that trusts none yet.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    pub async fn answer_unsigned(self, body: Bytes) -> Result<(), CarrierError> {
+        let what = "answering another host";
+        self.shared.publish_unsigned(what, self.subject.to_string(), body).await
     }
 
     /// Sends the answer. It is lost without an error if the other host no longer waits.

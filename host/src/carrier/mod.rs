@@ -4,6 +4,8 @@
 //! acknowledge lines end to end. This module therefore promises no delivery. It reports each failure within two
 //! seconds, makes stream, consumer and bucket anew when they vanish, and never lets one operation hold up another.
 //!
+//! What goes out is signed, and what comes in without the signature of its host is dropped (`trust`).
+//!
 //! It runs on a current-thread tokio runtime with I/O and time enabled.
 
 mod backoff;
@@ -12,8 +14,10 @@ mod config;
 mod connection;
 mod error;
 mod incoming;
+mod join;
 mod reading;
 mod receive;
+mod refusal_log;
 mod storage;
 mod timeouts;
 mod values;
@@ -21,4 +25,6 @@ mod values;
 pub use client::Carrier;
 pub use config::CarrierConfig;
 pub use error::CarrierError;
-pub use incoming::{Frame, Incoming, Reply};
+pub(crate) use join::ask_to_join;
+
+pub use incoming::{Frame, Incoming, Reply, StoredValue};

@@ -1,16 +1,18 @@
 //! The receiving tasks: connection, messages between hosts, and mail. The values have their own file.
 
 use super::backoff::Backoff;
-use super::config::sender;
+use super::config::{BEAT, inbox, sender};
 use super::connection::ConnectionState;
 use super::error::CarrierError;
 use super::incoming::{Frame, Incoming, Reply};
 use super::reading::{IDLE_HEARTBEAT, ReadEnd};
 use super::storage::{Shared, Storage};
 use super::values;
+use crate::trust::NotTrusted;
 use async_nats::jetstream::AckKind;
 use async_nats::jetstream::consumer::pull;
 use async_nats::{Message, jetstream};
+use futures_util::stream::SelectAll;
 use futures_util::{FutureExt, StreamExt};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,57 +66,84 @@ async fn connection(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
 async fn messages(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
     let client = shared.connection.client();
     let subjects = &shared.subjects;
-    let (Ok(mut acks), Ok(mut syncs), Ok(mut orders), Ok(mut bundles), Ok(mut beats)) = (
-        client.subscribe(subjects.to_this_host("ack")).await,
-        client.subscribe(subjects.to_this_host("sync")).await,
-        client.subscribe(subjects.to_this_host("order")).await,
-        client.subscribe(subjects.to_this_host("bundle")).await,
-        client.subscribe(subjects.beats()).await,
-    ) else {
-        return;
-    };
-    loop {
-        let event = tokio::select! {
-            message = acks.next() => message.map(ack),
-            message = syncs.next() => message.map(|message| sync(&shared, message)),
-            message = orders.next() => message.map(|message| order(&shared, message)),
-            message = bundles.next() => message.map(|message| bundle(&shared, message)),
-            message = beats.next() => message.map(beat),
-        };
-        match event {
-            Some(Some(event)) => {
-                if events.send(event).await.is_err() {
-                    return;
-                }
-            }
-            // A message without a valid sender.
-            Some(None) => {}
-            None => return,
+    let mut subscriptions = SelectAll::new();
+    let is_authority = shared.trust.authority().as_str() == subjects.host();
+    for kind in KINDS.into_iter().filter(|kind| is_authority || !kind.is_for_authority()) {
+        let subject = format!("{}>", subjects.start_of(kind.word()));
+        let Ok(messages) = client.subscribe(subject).await else { return };
+        subscriptions.push(messages.map(move |message| (kind, message)));
+    }
+    while let Some((kind, message)) = subscriptions.next().await {
+        let Some(event) = event(&shared, kind, message) else { continue };
+        if events.send(event).await.is_err() {
+            return;
         }
     }
 }
 
-fn ack(message: Message) -> Option<Incoming> {
-    Some(Incoming::Ack { from: sender(&message.subject)?, body: message.payload })
+/// A kind of messages that nothing keeps.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Ack,
+    Sync,
+    Order,
+    Bundle,
+    Claim,
+    Join,
+    Beat,
 }
 
-fn sync(shared: &Arc<Shared>, message: Message) -> Option<Incoming> {
-    let reply = Reply::new(message.reply?, shared);
-    Some(Incoming::Sync { from: sender(&message.subject)?, body: message.payload, reply })
+const KINDS: [Kind; 7] =
+    [Kind::Ack, Kind::Sync, Kind::Order, Kind::Bundle, Kind::Claim, Kind::Join, Kind::Beat];
+
+impl Kind {
+    /// The word in the subject.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ack => "ack",
+            Self::Sync => "sync",
+            Self::Order => "order",
+            Self::Bundle => "bundle",
+            Self::Claim => "claim",
+            Self::Join => "join",
+            Self::Beat => BEAT,
+        }
+    }
+
+    /// Whether only the authority of the team gets it.
+    fn is_for_authority(self) -> bool {
+        matches!(self, Self::Claim | Self::Join)
+    }
 }
 
-fn order(shared: &Arc<Shared>, message: Message) -> Option<Incoming> {
-    let reply = Reply::new(message.reply?, shared);
-    Some(Incoming::Order { from: sender(&message.subject)?, body: message.payload, reply })
-}
-
-fn bundle(shared: &Arc<Shared>, message: Message) -> Option<Incoming> {
-    let reply = Reply::new(message.reply?, shared);
-    Some(Incoming::Bundle { from: sender(&message.subject)?, body: message.payload, reply })
-}
-
-fn beat(message: Message) -> Option<Incoming> {
-    Some(Incoming::Beat { from: sender(&message.subject)?, body: message.payload })
+/// Makes an event of a message; `None` if it has no valid sender, or no way back.
+fn event(shared: &Arc<Shared>, kind: Kind, message: Message) -> Option<Incoming> {
+    // A server delivers what a host has stored to any subject.
+    if !message.subject.starts_with(&shared.subjects.start_of(kind.word())) {
+        shared.refusals.note(&message.subject, &NotTrusted::Subject);
+        return None;
+    }
+    let from = sender(&message.subject)?;
+    let body = match kind {
+        // It has no certificate yet, and brings another proof.
+        Kind::Join => message.payload,
+        Kind::Ack | Kind::Sync | Kind::Order | Kind::Bundle | Kind::Claim | Kind::Beat => {
+            shared.open_of(&from, &message.subject, &message.payload).ok()?
+        }
+    };
+    // What is signed for an answer must not be one for anything else.
+    let inbox = format!("{}.", inbox(&from));
+    let reply = message.reply.filter(|subject| subject.starts_with(&inbox));
+    let reply = || reply.map(|subject| Reply::new(subject, shared));
+    Some(match kind {
+        Kind::Ack => Incoming::Ack { from, body },
+        Kind::Beat => Incoming::Beat { from, body },
+        Kind::Sync => Incoming::Sync { from, body, reply: reply()? },
+        Kind::Order => Incoming::Order { from, body, reply: reply()? },
+        Kind::Bundle => Incoming::Bundle { from, body, reply: reply()? },
+        Kind::Claim => Incoming::Claim { from, body, reply: reply()? },
+        Kind::Join => Incoming::Join { body, reply: reply()? },
+    })
 }
 
 /// Receives the mail, over all failures of the server.
@@ -192,7 +221,7 @@ async fn read(
     }
 }
 
-/// Makes frames of messages. A message without a valid sender is removed from the stream: it would come for ever.
+/// Makes frames of messages. A message that its sender has not signed is removed from the stream: it would come for ever.
 async fn frames(
     shared: &Arc<Shared>,
     storage: &Storage,
@@ -200,8 +229,12 @@ async fn frames(
 ) -> Vec<Frame> {
     let mut frames = Vec::with_capacity(messages.len());
     for message in messages {
-        match sender(&message.subject) {
-            Some(from) => frames.push(Frame::new(from, message, storage.mail_number, shared)),
+        let opened = sender(&message.subject).and_then(|from| {
+            let body = shared.open_of(&from, &message.subject, &message.payload).ok()?;
+            Some((from, body))
+        });
+        match opened {
+            Some(opened) => frames.push(Frame::new(opened, message, storage.mail_number, shared)),
             // The server repeats the message if this fails.
             None => drop(message.ack_with(AckKind::Term).await),
         }

@@ -3,11 +3,14 @@
 use super::config::Subjects;
 use super::connection::Connection;
 use super::error::CarrierError;
+use super::refusal_log::RefusalLog;
 use super::timeouts::REQUEST_TIMEOUT;
+use crate::trust::{NotTrusted, Opened, Trust};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::kv::{self, Store};
 use async_nats::jetstream::stream::{DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::jetstream::{self, stream};
+use bytes::Bytes;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,11 +59,38 @@ pub(crate) struct Shared {
     pub(super) connection: Connection,
     pub(super) context: jetstream::Context,
     pub(super) subjects: Subjects,
+    pub(super) trust: Arc<Trust>,
+    pub(super) refusals: RefusalLog,
     pub(super) mail_max_bytes: Option<u64>,
     pub(super) storage: StorageState,
 }
 
 impl Shared {
+    /// Verifies a message; tells of one that is not accepted.
+    pub(super) fn open(&self, context: &str, sealed: &Bytes) -> Result<Opened, NotTrusted> {
+        let opened = self.trust.open(context, sealed);
+        if let Err(why) = &opened {
+            self.refusals.note(context, why);
+        }
+        opened
+    }
+
+    /// Verifies a message of a host.
+    pub(super) fn open_of(
+        &self,
+        host: &str,
+        context: &str,
+        sealed: &Bytes,
+    ) -> Result<Bytes, NotTrusted> {
+        let Opened { by, body } = self.open(context, sealed)?;
+        if by.as_str() != host {
+            let why = NotTrusted::Sender(by);
+            self.refusals.note(context, &why);
+            return Err(why);
+        }
+        Ok(body)
+    }
+
     /// A receiver of each newly checked storage.
     pub(super) fn watch_storage(&self) -> watch::Receiver<Option<Arc<Storage>>> {
         self.storage.current.subscribe()
@@ -104,11 +134,17 @@ impl Shared {
 
     async fn check_storage(&self, what: &'static str) -> Result<Arc<Storage>, CarrierError> {
         let generation = self.connection.state().generation;
-        let mail = step(what, self.context.get_or_create_stream(self.stream_config())).await?;
+        let may_make = !self.trust.is_limited();
+        let mail = if may_make {
+            step(what, self.context.get_or_create_stream(self.stream_config())).await?
+        } else {
+            step(what, self.context.get_stream(self.subjects.stream())).await?
+        };
         let consumer = step(what, mail.create_consumer(self.consumer_config())).await?;
         let store = match step(what, self.context.get_key_value(self.subjects.bucket())).await {
             Err(late @ CarrierError::Timeout { .. }) => return Err(late),
             Ok(store) => store,
+            Err(_) if !may_make => return Err(CarrierError::StorageMissing),
             // Creation is idempotent at the server, so two hosts may do it at once. It tells the reason of the
             // failure above if that was another one.
             Err(_) => step(what, self.context.create_key_value(self.bucket_config())).await?,

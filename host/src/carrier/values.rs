@@ -6,10 +6,11 @@
 use super::backoff::Backoff;
 use super::connection::ConnectionState;
 use super::error::CarrierError;
-use super::incoming::{Incoming, is_deletion};
+use super::incoming::{Incoming, StoredValue, is_deletion};
 use super::reading::{IDLE_HEARTBEAT, ReadEnd};
 use super::storage::{Shared, Storage};
 use super::timeouts::REQUEST_TIMEOUT;
+use crate::trust::Opened;
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PushConsumer, push};
 use futures_util::StreamExt;
@@ -52,8 +53,12 @@ pub(super) async fn run(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
 async fn open(shared: &Shared, after: u64) -> Result<(Arc<Storage>, PushConsumer), CarrierError> {
     let what = "watching the bucket of the team";
     let storage = shared.ensure(after).await?;
+    let inbox = shared.connection.client().new_inbox();
+    let unique = inbox.rsplit('.').next().unwrap_or_default();
     let config = push::Config {
-        deliver_subject: shared.connection.client().new_inbox(),
+        // The permissions of a host are for consumers that have a name.
+        name: Some(format!("{}-{unique}", shared.subjects.host())),
+        deliver_subject: inbox,
         deliver_policy: DeliverPolicy::LastPerSubject,
         filter_subject: format!("{}>", storage.store.prefix),
         ack_policy: AckPolicy::None,
@@ -134,10 +139,20 @@ impl<'a> ValueWatch<'a> {
             (info.stream_sequence, info.pending)
         };
         if let Some(key) = message.subject.strip_prefix(self.storage.store.prefix.as_str()) {
-            let value = (!is_deletion(&message)).then(|| message.payload.clone());
+            let value = self.stored(key, &message);
             self.send(Incoming::Value { key: key.into(), value, revision }).await?;
         }
         self.tell_if_complete(pending).await
+    }
+
+    fn stored(&self, key: &str, message: &Message) -> StoredValue {
+        if is_deletion(message) {
+            return StoredValue::Removed;
+        }
+        match self.shared.open(&self.shared.subjects.value(key), &message.payload) {
+            Ok(Opened { by, body }) => StoredValue::Signed { by, body },
+            Err(why) => StoredValue::Untrusted(why),
+        }
     }
 
     async fn tell_if_complete(&mut self, pending: u64) -> Result<(), ReadEnd> {

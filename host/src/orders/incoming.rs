@@ -4,7 +4,7 @@ use super::bundles::fetch;
 use super::{CarriedOrder, IsNamed, OrderState};
 use crate::carrier::{Carrier, Reply};
 use crate::inbound::offload;
-use agent_team::relay::{HostSupervisorProcess, RelayError};
+use agent_team::relay::{HostSupervisorProcess, KnownPlacements, RelayError};
 use agent_team::store::relay::{
     ORDER_HELD_FOR, bundle_bytes, open_orders, put_answer, put_order, read_answer, read_order,
 };
@@ -22,6 +22,7 @@ use tokio::sync::Mutex;
 pub(crate) struct OrdersIn {
     dir: TeamDir,
     is_named: IsNamed,
+    placements: KnownPlacements,
     /// Whether a supervisor that this relay has started runs. It is locked while an order is put down: two asks for one order
     /// would write one file.
     is_supervised: Arc<Mutex<bool>>,
@@ -29,9 +30,14 @@ pub(crate) struct OrdersIn {
 }
 
 impl OrdersIn {
-    pub(crate) fn new(carrier: Carrier, dir: TeamDir, is_named: IsNamed) -> Self {
+    pub(crate) fn new(
+        carrier: Carrier,
+        dir: TeamDir,
+        is_named: IsNamed,
+        placements: KnownPlacements,
+    ) -> Self {
         let bundles = BundlesIn { carrier, dir: dir.clone(), fetched: Arc::default() };
-        Self { dir, is_named, is_supervised: Arc::default(), bundles }
+        Self { dir, is_named, placements, is_supervised: Arc::default(), bundles }
     }
 
     /// Takes an order of a host, or says how far it has come.
@@ -47,6 +53,13 @@ impl OrdersIn {
             tokio::spawn(answer(reply, Some(OrderAnswer::Refused { why })));
             return;
         };
+        // A stop needs no more than membership: a member of any host can ask for it by mail as well.
+        if !matches!(order, Order::Stop(_)) && !self.placements.may_lead(&from) {
+            tracing::warn!(%from, %id, "an order of a host that may not have the lead is refused");
+            let why = format!("that host obeys no orders of {from}: `leads` in its host.toml");
+            tokio::spawn(answer(reply, Some(OrderAnswer::Refused { why })));
+            return;
+        }
         let (dir, is_supervised) = (self.dir.clone(), Arc::clone(&self.is_supervised));
         let bundles = self.bundles.clone();
         tokio::spawn(async move {

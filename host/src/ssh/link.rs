@@ -2,8 +2,9 @@
 
 use super::command::{Ssh, last_line, quoted};
 use crate::child::Child;
-use crate::invitation::{Invitation, SERVING};
+use crate::invitation::{Invitation, KeysLine, SERVING};
 use crate::own_server::ServerAccess;
+use crate::sign_in::SignIn;
 use agent_team::store::relay::{SshHost, new_secret};
 use agent_team::wire::carried::HostName;
 use std::io;
@@ -31,6 +32,9 @@ const READ_WITHIN: Duration = Duration::from_millis(500);
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 12_000;
 
+/// The most bytes that a host says before its keys.
+const MOST_GREETING: usize = 256 * 1024;
+
 /// The bytes of a program's last words that are kept.
 const KEPT: usize = 4096;
 
@@ -46,6 +50,7 @@ pub(super) struct Link {
     pub(super) host: SshHost,
     pub(super) team: String,
     pub(super) access: ServerAccess,
+    pub(super) sign_in: SignIn,
     /// The port of the server on loopback of this host, if it is reached through a tunnel.
     pub(super) port: Option<u16>,
     pub(super) news: mpsc::UnboundedSender<LinkNews>,
@@ -91,13 +96,12 @@ impl Link {
             Some((there, _)) => vec![format!("nats://127.0.0.1:{there}")],
             None => self.access.addresses.clone(),
         };
-        let credentials = self.access.credentials.clone();
         let invitation = Invitation {
             host: host.clone(),
             team: self.team.clone(),
             servers,
             labels: labels.clone(),
-            credentials,
+            asks_for_login: self.access.asks_for_login,
         };
         let line = serde_json::to_string(&invitation)? + "\n";
         let run = format!(
@@ -107,9 +111,18 @@ impl Link {
         );
         let mut child = self.ssh.link(destination, &format!("sh -c {}", quoted(&run)), tunnel)?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(mut input), Some(output), Some(errors)) = pipes else { return Ok(String::new()) };
+        let (Some(mut input), Some(mut output), Some(errors)) = pipes else {
+            return Ok(String::new());
+        };
         // A host that does not read it says why.
         drop(input.write_all(line.as_bytes()).await);
+        tokio::select! {
+            signed_in = self.sign_in(&mut input, &mut output) => signed_in?,
+            _ = end.changed() => {
+                end_child(child, input).await;
+                return Ok(String::new());
+            }
+        }
         let mut is_serving = false;
         let note = |said: &[u8]| {
             let is_word = |line: &[u8]| line.trim_ascii() == SERVING.as_bytes();
@@ -135,6 +148,32 @@ impl Link {
                 Ok(String::new())
             }
         }
+    }
+}
+
+impl Link {
+    /// Reads the keys of the other host, and gives it its membership. A host that gives none has ended, or says why.
+    async fn sign_in(
+        &self,
+        input: &mut Sender,
+        output: &mut (impl AsyncRead + Unpin),
+    ) -> io::Result<()> {
+        let mut said = Vec::new();
+        let mut piece = [0; KEPT];
+        while said.len() < MOST_GREETING {
+            let count = output.read(&mut piece).await?;
+            if count == 0 {
+                break;
+            }
+            said.extend_from_slice(piece.get(..count).unwrap_or_default());
+            let Some(KeysLine { keys }) = KeysLine::find(&said) else { continue };
+            let membership = self.sign_in.sign_in(&self.host.host, keys).await;
+            let line = serde_json::to_string(&membership.map_err(io::Error::other)?)? + "\n";
+            // A host that does not read it says why.
+            drop(input.write_all(line.as_bytes()).await);
+            break;
+        }
+        Ok(())
     }
 }
 

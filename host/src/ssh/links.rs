@@ -4,6 +4,7 @@ use super::command::Ssh;
 use super::link::{Link, LinkNews};
 use crate::inbound::offload;
 use crate::own_server::ServerAccess;
+use crate::sign_in::SignIn;
 use agent_team::store::relay::{SshHost, SshLink, ssh_hosts, write_ssh_links};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::carried::HostName;
@@ -19,8 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 pub(crate) struct SshLinks {
     pub(crate) ssh: Ssh,
     pub(crate) dir: TeamDir,
-    pub(crate) team: String,
     pub(crate) access: ServerAccess,
+    pub(crate) sign_in: SignIn,
     /// The port of the own server on loopback.
     pub(crate) port: Option<u16>,
 }
@@ -83,8 +84,9 @@ impl SshLinks {
             let link = Link {
                 ssh: self.ssh.clone(),
                 host: host.clone(),
-                team: self.team.clone(),
+                team: self.sign_in.team.clone(),
                 access: self.access.clone(),
+                sign_in: self.sign_in.clone(),
                 port: self.port,
                 news: news.clone(),
             };

@@ -4,12 +4,13 @@
 
 use crate::rig::nats_install::find_or_skip;
 use crate::rig::nats_server::{NatsServer, ServerOptions};
+use crate::rig::trust::trust_of;
 use crate::skips::skipped;
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use team_host::carrier::{Carrier, CarrierConfig, CarrierError, Frame, Incoming};
+use team_host::carrier::{Carrier, CarrierConfig, CarrierError, Frame, Incoming, StoredValue};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -33,11 +34,15 @@ async fn change(mut server: NatsServer, change: fn(&mut NatsServer)) -> NatsServ
 }
 
 fn config(server: &NatsServer, host: &str) -> CarrierConfig {
-    CarrierConfig {
-        servers: vec![server.url()],
-        team: "t1".into(),
-        host: host.into(),
-        ..CarrierConfig::default()
+    CarrierConfig::new(vec![server.url()], "t1", host, trust_of("t1", host))
+}
+
+/// Returns a value that is trusted; `None` if it was removed.
+fn plain(value: StoredValue) -> Option<Bytes> {
+    match value {
+        StoredValue::Signed { body, .. } => Some(body),
+        StoredValue::Removed => None,
+        StoredValue::Untrusted(why) => panic!("a value is not trusted: {why}"),
     }
 }
 
@@ -108,7 +113,7 @@ impl Host {
     async fn value(&mut self, key: &str) -> (Option<Bytes>, u64) {
         self.until(key, |event| match event {
             Incoming::Value { key: found, value, revision } if found == key => {
-                Some((value, revision))
+                Some((plain(value), revision))
             }
             _ => None,
         })
@@ -380,7 +385,7 @@ async fn values_are_created_changed_and_deleted() {
     let mut seen = BTreeMap::new();
     b.until("all values", |event| match event {
         Incoming::Value { key, value, .. } => {
-            seen.insert(key, value);
+            seen.insert(key, plain(value));
             None
         }
         Incoming::AllValues => Some(()),

@@ -1,13 +1,13 @@
 //! A team on several hosts: network namespaces, each with its team folder and its relay, and one server.
 
-use crate::rig::files::temporary_folder;
+use crate::rig::files::{temporary_folder, write_private};
 use crate::rig::namespaces::{Host, Network};
 use crate::rig::nats_install::find_or_skip;
 use crate::rig::nats_server::{NatsServer, ServerOptions};
 use crate::rig::process::{signal, spawn_tied, wait_until};
 use crate::skips::skipped;
 use agent_team::bus::{Bus, MailLimits};
-use agent_team::store::{Fsync, SystemClock, TeamDir, roster};
+use agent_team::store::{Fsync, SystemClock, TeamDir, relay, roster};
 use agent_team::wire::AgentName;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -69,8 +69,12 @@ impl Machines {
         let server = NatsServer::on(network.hub(), &program, &ServerOptions::default());
         let machine = |name: &&str| Machine::new(network.host(name).clone(), server.url());
         let mut all: Vec<_> = names.iter().map(machine).collect();
-        for machine in &mut all {
-            machine.start_relay();
+        if let Some((first, others)) = all.split_first_mut() {
+            first.start_relay();
+            for machine in others {
+                machine.join(first);
+                machine.start_relay();
+            }
         }
         Some(Self { all, server, network })
     }
@@ -189,6 +193,27 @@ impl Machine {
             .unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         self.relay = Some(spawn_tied(command).unwrap());
+    }
+
+    /// Makes the host one of the team of another one, whose relay runs.
+    pub(crate) fn join(&self, first: &Self) {
+        let code = first.invitation(&self.name);
+        self.team_ok(&["host", "join", &self.url, "--code", &code]);
+    }
+
+    /// Returns the code by which a host may join.
+    pub(crate) fn invitation(&self, host: &str) -> String {
+        assert!(wait_until(DEADLINE, || relay::host_keys(&self.dir).unwrap().is_some()));
+        let invited = self.team_ok(&["host", "invite", host]);
+        let code = invited.split("--code ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        code.unwrap().to_owned()
+    }
+
+    /// Writes the limits of the host, `host.toml`. A relay reads them at its start.
+    pub(crate) fn limit(&self, text: &str) {
+        let folder = self.folder().join(".config/team");
+        fs::create_dir_all(&folder).unwrap();
+        write_private(&folder.join("host.toml"), text);
     }
 
     /// Returns the arguments by which a relay finds the server.

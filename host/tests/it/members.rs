@@ -225,30 +225,36 @@ fn the_whole_host_is_killed_and_its_members_are_shown_as_away() {
 }
 
 #[test]
-fn a_second_host_of_the_same_name_is_refused_unless_it_is_to_replace_the_first() {
+fn a_second_host_of_the_same_name_is_none_of_the_team_until_it_has_joined_in_its_place() {
     let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let mut carol = machines.get("gpu1").start_member("carol");
     machines.wait_known("carol", true);
     let url = machines.server.url();
-    let other = machines.get("ann").folder().join("other/.team").display().to_string();
-    fs::create_dir(machines.get("ann").folder().join("other")).unwrap();
-    let second = |more: &[&str]| {
+    let folder = machines.get("ann").folder().join("other");
+    fs::create_dir(&folder).unwrap();
+    let other = folder.join(".team").display().to_string();
+    let second = |args: &[&str]| {
         let mut command = machines.get("ann").command("team-host");
-        command.args(["run", "--dir", &other, "--name", "gpu1", "--team", "demo"]);
-        command.args(["--nats", &url]).args(more);
+        command.args(args).args(["--dir", &other]);
         command
     };
-    let refused = second(&[]).output().unwrap();
+    let first_start = ["run", "--name", "gpu1", "--team", "demo", "--nats", &url];
+    let refused = second(&first_start).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("another host of the team is named gpu1"), "{said}");
+    assert!(said.contains("whose hosts another one has signed in"), "{said}");
     machines.get("ann").team_ok(&["send", "carol", "still here"]);
     machines.eventually("the first one goes on", || {
         machines.get("gpu1").has_mail("carol", "still here")
     });
-    let mut second = spawn_tied_quietly(second(&["--replace"]));
+    let code = machines.get("ann").invitation("gpu1");
+    let joined = second(&["join", &url, "--code", &code]).output().unwrap();
+    assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
+    let mut second = spawn_tied_quietly(second(&["run"]));
     let first = machines.get_mut("gpu1");
     assert_eq!(first.wait_relay(), Some(1), "it was replaced");
+    let said = fs::read_to_string(first.folder().join("relay.err")).unwrap();
+    assert!(said.contains("the certificate of host gpu1 was withdrawn"), "{said}");
     for child in [&mut second, &mut carol] {
         child.kill().unwrap();
         child.wait().unwrap();

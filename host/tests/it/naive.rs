@@ -3,6 +3,7 @@
 
 use crate::machines::{DEADLINE, Machine, Machines, TEAM, variable};
 use crate::rig::nats_wire::NatsWire;
+use crate::rig::trust::trust_of;
 use crate::traffic::{Place, Traffic};
 use agent_team::bus::{Bus, CarriedLine, MailLimits};
 use agent_team::relay::{KnownPlacements, Outbound, Recipient};
@@ -47,7 +48,8 @@ async fn relay(root: &std::path::Path, server: String) {
     let others: Vec<_> = recipients.values().map(|recipient| recipient.host.clone()).collect();
     outbound.set_recipients(recipients).unwrap();
     let servers = vec![server];
-    let config = CarrierConfig { servers, team: TEAM.into(), host, ..CarrierConfig::default() };
+    let trust = trust_of(TEAM, &host);
+    let config = CarrierConfig::new(servers, TEAM, &host, trust);
     let carrier = Carrier::start(config).await.unwrap();
     let mut incoming = carrier.receive();
     loop {

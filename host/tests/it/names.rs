@@ -63,6 +63,7 @@ fn an_agent_that_has_ended_starts_on_another_host_and_gets_its_mail_there() {
 fn the_lead_may_start_on_another_host_after_its_end() {
     let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    ann.limit("leads = [\"ann\", \"gpu1\"]\n");
     ann.team_ok(&["lead", "--model", "rehearsal", "-p", "hello"]);
     machines.eventually("gpu1 knows the end of the lead", || gpu.is_alive("lead") == Some(false));
     gpu.team_ok(&["lead", "--model", "rehearsal", "-p", "hello"]);

@@ -2,7 +2,7 @@
 //! whole ladder of a stop goes over hosts.
 
 use crate::machines::{Machine, Machines, program};
-use crate::rig::process::{signal, spawn_tied};
+use crate::rig::process::{signal, spawn_tied, wait_until};
 use agent_team::store::relay::{
     is_supervised, open_orders, order_id, put_order, read_answer, read_order,
 };
@@ -296,6 +296,38 @@ fn a_host_is_chosen_by_a_label_and_a_wrong_one_is_refused() {
     lead.say("Spawn dave on tpu.");
     machines.eventually("the lead is told which hosts there are", || {
         ann.transcript("lead").contains("the hosts are ann, gpu1 (gpu)")
+    });
+    assert_eq!(lead.quit(), Some(0), "{}", said(ann));
+}
+
+#[test]
+fn a_host_carries_out_orders_within_its_own_limits() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    gpu.limit("max_members = 1\nmode = \"plan\"\n");
+    let mut lead = Lead::start(ann, &["--mode", "bypass"]);
+    machines.eventually("gpu1 knows the lead", || gpu.is_alive("lead") == Some(true));
+    lead.say("Spawn carol (trainer) on gpu1.");
+    machines.eventually("carol is idle", || is_idle(ann, "carol"));
+    assert_eq!(gpu.member("carol").unwrap()["mode"], "plan", "the limit of her host");
+    let refused = |lead: &mut Lead, name: &str, why: &str| {
+        lead.say(&format!("Spawn {name} on gpu1."));
+        machines.eventually(why, || ann.transcript("lead").contains(why));
+        assert_ne!(gpu.is_alive(name), Some(true));
+    };
+    refused(&mut lead, "dave", "it takes at most 1 teammates of other hosts (max_members)");
+    gpu.limit("folders = [\"/nowhere\"]\n");
+    refused(&mut lead, "erin", "is in none of the `folders` of host.toml");
+    gpu.limit("most = 1\n");
+    refused(&mut lead, "fred", "its limits cannot be read");
+    gpu.limit("leads = []\n");
+    let mut asked = 0;
+    machines.eventually("the relay has read them", || {
+        asked += 1;
+        lead.say(&format!("Spawn gina{asked} on gpu1."));
+        wait_until(Duration::from_millis(500), || {
+            ann.transcript("lead").contains("that host obeys no orders of ann")
+        })
     });
     assert_eq!(lead.quit(), Some(0), "{}", said(ann));
 }

@@ -1,150 +1,12 @@
 //! A second host in one command, over a real `ssh`: set-up, mail through the tunnel, kills, and the wrong things.
 
-use crate::machines::{DEADLINE, program};
-use crate::rig::files::temporary_folder;
-use crate::rig::namespaces::Network;
-use crate::rig::nats_install::find_or_skip;
-use crate::rig::process::{signal, spawn_tied, wait_until};
-use crate::rig::ssh_server::SshServer;
-use crate::skips::skipped;
+use crate::machines::program;
+use crate::pair::{Pair, text};
+use crate::rig::process::signal;
 use nix::sys::signal::Signal;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use tempfile::TempDir;
-
-/// Two hosts: ann, with a project, and gpu1, which only ssh reaches.
-struct Pair {
-    ssh: SshServer,
-    network: Network,
-    folder: TempDir,
-    nats_server: PathBuf,
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-impl Pair {
-    /// Creates the hosts; `None` where this is not possible, which is noted as a skip. gpu1 has the programs.
-    fn or_skip() -> Option<Self> {
-        let pair = Self::bare_or_skip()?;
-        let bin = pair.ssh.home().join(".local/bin");
-        fs::create_dir_all(&bin).unwrap();
-        for name in ["team", "team-host"] {
-            symlink(program(name), bin.join(name)).unwrap();
-        }
-        Some(pair)
-    }
-
-    fn bare_or_skip() -> Option<Self> {
-        let nats_server = find_or_skip(skipped)?;
-        let network = Network::or_skip(&["ann", "gpu1"], skipped)?;
-        let folder = temporary_folder();
-        let of_server = folder.path().join("gpu1");
-        let ssh = SshServer::or_skip(network.host("gpu1").clone(), &of_server, skipped)?;
-        fs::create_dir(folder.path().join("shop")).unwrap();
-        Some(Self { ssh, network, folder, nats_server })
-    }
-
-    fn project(&self) -> PathBuf {
-        self.folder.path().join("shop")
-    }
-
-    fn on_ann(&self, program: &Path) -> Command {
-        let mut command = self.network.host("ann").command(program);
-        command.current_dir(self.project()).env("HOME", self.folder.path());
-        command.env("XDG_STATE_HOME", self.folder.path().join("state"));
-        command.env("TEAM_SSH", self.ssh.ssh()).env("TEAM_NATS_SERVER", &self.nats_server);
-        command.env_remove("TEAM_DIR").env_remove("TEAM_RUN");
-        command
-    }
-
-    fn team(&self, args: &[&str]) -> Output {
-        self.on_ann(&program("team")).args(args).output().unwrap()
-    }
-
-    fn team_ok(&self, args: &[&str]) -> String {
-        let output = self.team(args);
-        assert!(output.status.success(), "team {args:?}: {}", text(&output.stderr));
-        text(&output.stdout)
-    }
-
-    /// Returns what a command that must fail says.
-    fn refusal(&self, args: &[&str]) -> String {
-        let output = self.team(args);
-        assert!(!output.status.success(), "team {args:?}: {}", text(&output.stdout));
-        text(&output.stderr)
-    }
-
-    /// Adds gpu1 as the second host of team `demo`.
-    fn add(&self) -> String {
-        self.team_ok(&["host", "add", "gpu1", "--here", "ann", "--team", "demo"])
-    }
-
-    fn start_lead(&self) -> Child {
-        let mut lead = self.on_ann(&program("team"));
-        lead.args(["lead", "--model", "rehearsal"]).stdin(Stdio::piped());
-        lead.stdout(Stdio::null()).stderr(Stdio::null());
-        spawn_tied(lead).unwrap()
-    }
-
-    /// Starts a member in the folder of the team on gpu1, as a person would there.
-    fn start_carol(&self) -> Child {
-        let folder = self.ssh.home().join(".team-hosts/demo");
-        let mut command = self.network.host("gpu1").command(program("team"));
-        command.args(["teammate", "carol", "--model", "rehearsal"]).current_dir(folder);
-        command.env("HOME", self.ssh.home()).env("XDG_STATE_HOME", self.ssh.home().join("state"));
-        command.env_remove("TEAM_DIR").env_remove("TEAM_RUN").stdin(Stdio::null());
-        let said = File::create(self.folder.path().join("carol.out")).unwrap();
-        command.stdout(said.try_clone().unwrap()).stderr(said);
-        spawn_tied(command).unwrap()
-    }
-
-    fn eventually(&self, what: &str, is_so: impl FnMut() -> bool) {
-        if wait_until(DEADLINE, is_so) {
-            return;
-        }
-        let tail = |team: &Path, file: &str| {
-            let read = fs::read_to_string(team.join(".team").join(file)).unwrap_or_default();
-            let lines: Vec<_> = read.lines().rev().take(12).collect();
-            format!("{file}:\n{}", lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
-        };
-        let (here, there) = (self.project(), self.ssh.home().join(".team-hosts/demo"));
-        let relay = "run/.state/relay/log.jsonl";
-        let supervisor = "run/.state/relay/supervisor.jsonl";
-        let known = [
-            tail(&here, relay),
-            tail(&here, "transcript/lead.jsonl"),
-            tail(&there, relay),
-            tail(&there, supervisor),
-        ];
-        panic!("not within {DEADLINE:?}: {what}\n{}", known.join("\n"));
-    }
-
-    fn is_heard(&self) -> bool {
-        self.team_ok(&["host", "ls"]).lines().any(|line| line.starts_with("gpu1  up"))
-    }
-
-    fn knows_carol(&self) -> bool {
-        self.team_ok(&["ls"]).lines().any(|line| line.starts_with("carol") && line.contains("idle"))
-    }
-
-    fn carol_has(&self, mail: &str) -> bool {
-        let transcript = self.ssh.home().join(".team-hosts/demo/.team/transcript/carol.jsonl");
-        fs::read_to_string(transcript).unwrap_or_default().contains(mail)
-    }
-
-    /// Whether no program of several hosts runs on any of them.
-    fn is_quiet(&self) -> bool {
-        let name = |pid: &nix::unistd::Pid| fs::read_to_string(format!("/proc/{pid}/comm"));
-        let names = ["ann", "gpu1"].iter().flat_map(|host| self.network.host(host).processes());
-        let names: Vec<_> = names.filter_map(|pid| name(&pid).ok()).collect();
-        !names.iter().any(|it| ["team-host", "nats-server", "ssh"].contains(&it.trim()))
-    }
-}
+use std::process::Command;
 
 #[test]
 fn a_teammate_that_a_lead_starts_over_ssh_outlives_the_connection_and_ends_with_the_host() {
@@ -284,7 +146,7 @@ fn a_host_that_cannot_be_added_is_not_added_and_the_reason_is_said() {
     let said = pair.refusal(&["host", "add", "gpu1", "--here", "gpu1"]);
     assert!(said.contains("this host is named gpu1, too"), "{said}");
     let said = pair.refusal(&["host", "rm", "gpu1"]);
-    assert!(said.contains("no host of this name was added"), "{said}");
+    assert!(said.contains("no host of this name was added or has joined here"), "{said}");
     pair.add();
     let said = pair.refusal(&["host", "add", "gpu1", "--folder", "elsewhere"]);
     assert!(said.contains("a host is named gpu1 already"), "{said}");
@@ -305,7 +167,10 @@ fn a_host_that_cannot_be_added_is_not_added_and_the_reason_is_said() {
     pair.ssh.start();
     pair.eventually("gpu1 is heard by itself", || pair.is_heard());
     let removed = pair.team_ok(&["host", "rm", "gpu1"]);
-    assert!(removed.contains("the connection to gpu1 ends"), "{removed}");
+    assert!(
+        removed.contains("gpu1 is no host of this team any more: its keys are withdrawn"),
+        "{removed}"
+    );
     pair.eventually("the relay on gpu1 ends", || {
         pair.team_ok(&["host", "ls"]).contains("away for")
     });

@@ -13,5 +13,6 @@ pub(crate) mod proxy;
 pub(crate) mod python_package;
 pub(crate) mod rng;
 pub(crate) mod ssh_server;
+pub(crate) mod trust;
 
 mod self_test;

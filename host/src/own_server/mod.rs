@@ -1,11 +1,14 @@
 //! The server that the relay of this host runs itself, on loopback, for hosts that it reaches over ssh.
 
+mod config;
+
 use crate::child::Child;
 use crate::failure::HostFailure;
-use agent_team::relay::{ask_to_end, end_with_parent};
-use agent_team::store::TeamDir;
-use agent_team::store::relay::{ServerFiles, new_secret};
-use serde_json::json;
+use crate::inbound::offload;
+use agent_team::relay::{ask_to_end, ask_to_reload, end_with_parent};
+use agent_team::store::relay::{ServerFiles, SignedInHost, trusted_hosts};
+use agent_team::store::{StoreError, TeamDir};
+use config::Access;
 use std::env;
 use std::fs;
 use std::io;
@@ -13,13 +16,11 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as StdCommand, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
-
-/// The user of the server.
-const USER: &str = "team";
 
 /// The oldest version of the server that is supported.
 const OLDEST: (u32, u32) = (2, 11);
@@ -33,6 +34,9 @@ const TRY_EVERY: Duration = Duration::from_millis(20);
 /// The pause before a server that ended is started again.
 const RESTART_AFTER: Duration = Duration::from_millis(500);
 
+/// The period in which the hosts that may log in are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// The time that the server has for its end.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
@@ -43,17 +47,24 @@ const HOW_TO_GET: &str = "get it by your package manager or `pipx install nats-s
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerAccess {
     pub(crate) addresses: Vec<String>,
-    /// User and password.
-    pub(crate) credentials: Option<(String, String)>,
+    /// Whether hosts log in by their keys.
+    pub(crate) asks_for_login: bool,
 }
 
 /// A server that runs.
 pub(crate) struct OwnServer {
     child: Child,
     program: PathBuf,
+    dir: TeamDir,
     files: ServerFiles,
     port: u16,
-    password: String,
+    team: String,
+    /// The public key by which this host logs in.
+    own_key: String,
+    /// The other hosts that may log in.
+    hosts: Vec<SignedInHost>,
+    /// Notified when they have changed.
+    changed: Arc<Notify>,
 }
 
 /// Finds a server that is new enough: the named one, else the first `nats-server` in PATH.
@@ -92,8 +103,13 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
 }
 
 impl OwnServer {
-    /// Starts a server on a free port of loopback, with a password of its own, and waits until it takes connections.
-    pub(crate) async fn start(dir: &TeamDir, program: PathBuf) -> Result<Self, HostFailure> {
+    /// Starts a server on a free port of loopback, at which only the hosts of the team log in, and waits until it takes
+    /// connections.
+    pub(crate) async fn start(
+        dir: &TeamDir,
+        program: PathBuf,
+        (team, own_key): (String, String),
+    ) -> Result<Self, HostFailure> {
         let at_folder = |why: &dyn std::error::Error| {
             HostFailure::of(
                 "the server cannot be set up",
@@ -102,13 +118,15 @@ impl OwnServer {
             )
         };
         let files = ServerFiles::create(dir).map_err(|why| at_folder(&why))?;
-        let password = new_secret().map_err(|why| at_folder(&why))?;
         let port = free_port().map_err(|why| at_folder(&why))?;
-        files.write_config(&config(&files, port, &password)).map_err(|why| at_folder(&why))?;
+        let hosts = trusted_hosts(dir).map_err(|why| at_folder(&why))?.signed_in;
+        let access = Access { team: &team, own_key: &own_key, hosts: &hosts };
+        files.write_config(&config::text(&files, port, &access)).map_err(|why| at_folder(&why))?;
         let child = spawn(&program, &files);
         let child = child
             .map_err(|why| HostFailure::of("the server cannot be started", &why, HOW_TO_GET))?;
-        let mut server = Self { child, program, files, port, password };
+        let (dir, changed) = (dir.clone(), Arc::default());
+        let mut server = Self { child, program, dir, files, port, team, own_key, hosts, changed };
         server.until_ready().await?;
         Ok(server)
     }
@@ -116,8 +134,13 @@ impl OwnServer {
     pub(crate) fn access(&self) -> ServerAccess {
         ServerAccess {
             addresses: vec![format!("nats://127.0.0.1:{}", self.port)],
-            credentials: Some((USER.into(), self.password.clone())),
+            asks_for_login: true,
         }
+    }
+
+    /// Returns what is to be notified when hosts were signed in.
+    pub(crate) fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -153,8 +176,17 @@ impl OwnServer {
     /// Keeps the server up until it is told to end. One that ends is started again, on its port: the other hosts know it.
     pub(crate) async fn run(mut self, mut end: watch::Receiver<bool>) {
         while !*end.borrow() {
+            let changed = Arc::clone(&self.changed);
             tokio::select! {
                 ended = self.child.wait() => tracing::warn!(ended = %words(ended), "the server has ended: it is started again"),
+                () = changed.notified() => {
+                    self.follow_hosts().await;
+                    continue;
+                }
+                () = sleep(LOOK_EVERY) => {
+                    self.follow_hosts().await;
+                    continue;
+                }
                 _ = end.changed() => break,
             }
             tokio::select! {
@@ -167,6 +199,29 @@ impl OwnServer {
             }
         }
         self.end().await;
+    }
+
+    /// Lets exactly the hosts log in that are signed in now.
+    async fn follow_hosts(&mut self) {
+        if let Err(why) = self.reload().await {
+            tracing::warn!(%why, "the hosts that may log in at the server are not changed yet");
+        }
+    }
+
+    async fn reload(&mut self) -> Result<(), StoreError> {
+        let dir = self.dir.clone();
+        let hosts = offload(move || trusted_hosts(&dir)).await?.signed_in;
+        if hosts == self.hosts {
+            return Ok(());
+        }
+        let access = Access { team: &self.team, own_key: &self.own_key, hosts: &hosts };
+        let text = config::text(&self.files, self.port, &access);
+        let files = self.files.clone();
+        offload(move || files.write_config(&text)).await?;
+        tracing::info!(hosts = hosts.len(), "the hosts that may log in at the server have changed");
+        self.hosts = hosts;
+        ask_to_reload(self.child.id());
+        Ok(())
     }
 
     async fn end(mut self) {
@@ -186,24 +241,6 @@ fn words(ended: io::Result<ExitStatus>) -> String {
 
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
-/// Returns the configuration. What `sync_interval` and the others are for is told in docs/machines.md.
-fn config(files: &ServerFiles, port: u16, password: &str) -> String {
-    let quoted = |text: String| json!(text).to_string();
-    let (store, log) =
-        (quoted(files.store.display().to_string()), quoted(files.log.display().to_string()));
-    format!(
-        "listen: \"127.0.0.1:{port}\"\n\
-         max_payload: 4MB\n\
-         ping_interval: \"2s\"\n\
-         ping_max: 2\n\
-         authorization {{ user: {USER}, password: \"{password}\" }}\n\
-         jetstream {{ store_dir: {store}, sync_interval: always }}\n\
-         logfile: {log}\n\
-         logfile_size_limit: 1MB\n\
-         logfile_max_num: 2\n"
-    )
 }
 
 /// Starts the server, whose files other users cannot read.

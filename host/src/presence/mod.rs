@@ -1,12 +1,18 @@
 //! The task for the members and hosts: tells the other hosts of the members of this one, writes theirs into the roster, and
 //! notices which hosts are heard.
 
+mod events;
+
+pub(crate) use events::{NameLost, PresenceEvent};
+
 use crate::VERSION;
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, StoredValue};
 use crate::give_ups::{HostGiveUps, HostStates};
 use crate::inbound::{InboundEvent, offload};
 use crate::name_claims::{NameClaims, PlaceOutcome};
 use crate::outbound::{OutboundEvent, WaitingCounts};
+use crate::trust::{NotTrusted, Trust};
+use crate::withdrawals::Withdrawals;
 use agent_team::bus::Bus;
 use agent_team::relay::{
     HostEntry, HostState, KnownPlacements, RosterMirror, member_key, parse_member_key,
@@ -14,13 +20,12 @@ use agent_team::relay::{
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::AgentName;
-use agent_team::wire::carried::{Epoch, HostName, RELAY_PROTOCOL, ValueVersion};
-use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
+use events::{Beat, HeardHost, HostValue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc};
 
 /// The period of the signs of life.
 const BEAT_EVERY: Duration = Duration::from_secs(2);
@@ -35,106 +40,6 @@ const WRITE_EVERY: Duration = Duration::from_millis(100);
 /// The word before the name in the key of a host.
 const HOST_KEY: &str = "host.";
 
-/// An event for the task.
-pub(crate) enum PresenceEvent {
-    /// The carrier is connected.
-    Connected,
-    /// A value of the carrier.
-    Value {
-        /// The key.
-        key: String,
-        /// The value; `None` if it was removed.
-        value: Option<Bytes>,
-        /// Its revision.
-        revision: u64,
-    },
-    /// All values were given.
-    AllValues,
-    /// The carrier had lost the values.
-    ValuesLost,
-    /// A sign of life.
-    Beat {
-        /// The host.
-        from: HostName,
-        /// The sign.
-        body: Bytes,
-    },
-    /// An agent is to start on a host.
-    Place {
-        /// Its name.
-        name: AgentName,
-        /// The host.
-        host: HostName,
-        /// Gets the outcome.
-        outcome: oneshot::Sender<PlaceOutcome>,
-    },
-    /// An agent has not started on a host in time.
-    TakeBack {
-        /// Its name.
-        name: AgentName,
-        /// The host.
-        from: HostName,
-    },
-    /// The process ends.
-    End,
-}
-
-/// A sign of life.
-#[derive(Debug, Serialize, Deserialize)]
-struct Beat {
-    epoch: Epoch,
-    /// Whether it is the last one.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    leaves: bool,
-}
-
-/// The description that a host gives of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct HostValue {
-    epoch: Epoch,
-    version: String,
-    protocol: u32,
-    /// The labels by which the host can be chosen for an agent.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    labels: Vec<String>,
-    /// The names of all its members.
-    #[serde(default)]
-    members: BTreeSet<String>,
-    /// The version of this description.
-    #[serde(default)]
-    told: Option<ValueVersion>,
-}
-
-struct HeardHost {
-    value: Option<HostValue>,
-    missed: u32,
-    is_away: bool,
-    /// Whether it was heard since the start of this relay.
-    is_heard: bool,
-}
-
-/// The reason for which the process must end.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NameLost {
-    /// Another host has the name.
-    #[error("another host of the team is named {0}")]
-    Taken(HostName),
-    /// Another folder was put in the place of this host.
-    #[error("another folder has taken the place of host {0}")]
-    Replaced(HostName),
-}
-
-/// The name of this host, as far as it is known whose it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NameState {
-    /// No other host is known to have it. Nothing is sent, and no mail is accepted.
-    Free,
-    /// Another host has it.
-    Taken,
-    /// It is this host's.
-    Own,
-}
-
 /// The parts of the task.
 pub(crate) struct PresenceTask {
     carrier: Carrier,
@@ -142,13 +47,15 @@ pub(crate) struct PresenceTask {
     identity: HostIdentity,
     outbound: mpsc::UnboundedSender<OutboundEvent>,
     inbound: mpsc::UnboundedSender<InboundEvent>,
-    /// Whether this host may take a name that another one has.
-    replaces: bool,
-    /// Called once the name is this host's.
+    /// Called once the values of the carrier are known.
     on_named: Box<dyn Fn() + Send + Sync>,
-    name: NameState,
+    /// Whether they are. Before, nothing is sent, and no mail is accepted.
+    is_named: bool,
+    /// Whether there are values of a host that another authority has signed in.
+    sees_other_team: bool,
     names: NameClaims,
     give_ups: HostGiveUps,
+    withdrawals: Withdrawals,
     waiting: WaitingCounts,
     mirror: Option<RosterMirror>,
     hosts: BTreeMap<HostName, HeardHost>,
@@ -161,22 +68,23 @@ pub(crate) struct PresenceTask {
 }
 
 impl PresenceTask {
-    /// Creates the task. With `replaces`, this host takes a name that another one has. `on_named` is called once the name
-    /// is this host's.
+    /// Creates the task. `on_named` is called once the name is this host's.
     pub(crate) fn new(
         carrier: Carrier,
         dir: TeamDir,
-        identity: HostIdentity,
+        (identity, trust): (HostIdentity, Arc<Trust>),
         (inbound, outbound): (
             mpsc::UnboundedSender<InboundEvent>,
             mpsc::UnboundedSender<OutboundEvent>,
         ),
         (bus, waiting, placements): (Arc<Bus>, WaitingCounts, KnownPlacements),
-        (replaces, on_named): (bool, Box<dyn Fn() + Send + Sync>),
+        on_named: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
         let host = identity.host.clone();
-        let names = NameClaims::new(host.clone(), bus, placements.clone());
-        let give_ups = HostGiveUps::new(host, dir.clone(), placements.clone());
+        let names = NameClaims::new(host.clone(), Arc::clone(&trust), bus, placements.clone());
+        let both = (host, trust.authority().clone());
+        let give_ups = HostGiveUps::new(both, dir.clone(), placements.clone());
+        let withdrawals = Withdrawals::new(identity.host.clone(), dir.clone(), trust);
         let mirror = Some(RosterMirror::sharing(dir.clone(), &identity, placements));
         Self {
             carrier,
@@ -184,11 +92,12 @@ impl PresenceTask {
             identity,
             outbound,
             inbound,
-            replaces,
             on_named,
-            name: NameState::Free,
+            is_named: false,
+            sees_other_team: false,
             names,
             give_ups,
+            withdrawals,
             waiting,
             mirror,
             hosts: BTreeMap::new(),
@@ -204,7 +113,7 @@ impl PresenceTask {
     /// Runs until it is told to end, or the channel is closed. `wake` is notified when files may have changed.
     ///
     /// # Errors
-    /// Another host has the same name.
+    /// This host is none of the team.
     pub(crate) async fn run(
         mut self,
         mut events: mpsc::UnboundedReceiver<PresenceEvent>,
@@ -249,33 +158,31 @@ impl PresenceTask {
             PresenceEvent::ValuesLost => {
                 self.names.forgotten();
                 self.give_ups.forgotten();
+                self.withdrawals.forgotten();
                 self.tell_all().await;
             }
             PresenceEvent::AllValues => {
-                self.take_name()?;
+                self.take_name().await?;
                 self.send_beat(false).await;
                 self.tell_all().await;
                 self.settle_give_ups().await;
+                self.withdrawals.settle(&self.carrier).await;
             }
             PresenceEvent::Value { key, value, revision } => {
-                if self.names.note(&key, value.as_deref(), revision) {
-                    // Of two hosts, the entry of that one counts on which the name was placed last.
-                    self.has_changed = true;
-                    self.settle_names().await;
-                } else if let Some(host) = self.give_ups.note(&key, value.as_deref()) {
-                    if host == self.identity.host {
-                        // A later word of this host makes it void.
-                        self.named = None;
-                        self.tell().await;
-                    }
-                    self.settle_give_ups().await;
-                } else {
-                    self.note_value(&key, value.as_deref())?;
-                }
+                self.note(&key, &value, revision).await?;
             }
             PresenceEvent::Beat { from, body } => {
                 if self.heard(&from, &body) {
+                    // It may have begun to listen after the last sign of life.
+                    self.send_beat(false).await;
                     self.settle_give_ups().await;
+                }
+            }
+            PresenceEvent::Claim { from, body, reply } => {
+                let Some(mirror) = &self.mirror else { return Ok(()) };
+                let answer = self.names.answer(&from, &body, &self.carrier, mirror).await;
+                if let Some(answer) = answer {
+                    drop(reply.answer(answer.into()).await);
                 }
             }
             PresenceEvent::Place { name, host, outcome } => {
@@ -295,50 +202,88 @@ impl PresenceTask {
     }
 
     /// Takes the name of this host, once all values are known: then mail may come and go.
-    fn take_name(&mut self) -> Result<(), NameLost> {
-        match self.name {
-            NameState::Own => return Ok(()),
-            NameState::Taken if !self.replaces => {
-                return Err(NameLost::Taken(self.identity.host.clone()));
-            }
-            NameState::Taken | NameState::Free => self.name = NameState::Own,
+    async fn take_name(&mut self) -> Result<(), NameLost> {
+        if self.is_named {
+            return Ok(());
         }
+        if self.sees_other_team && self.withdrawals.has_signed_nobody_in().await {
+            return Err(NameLost::OtherTeam(self.identity.team.clone()));
+        }
+        self.is_named = true;
         (self.on_named)();
         drop(self.inbound.send(InboundEvent::Named));
         drop(self.outbound.send(OutboundEvent::Named));
         Ok(())
     }
 
-    fn note_value(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), NameLost> {
-        if let Some((host, name)) = parse_member_key(key) {
-            let entry = value.and_then(|value| serde_json::from_slice::<HostEntry>(value).ok());
-            // A member that is gone is missing among the names of its host.
-            if let (Some(mirror), Some(entry)) = (&mut self.mirror, entry) {
-                mirror.note(&host, &name, entry);
+    /// Notes a value of the carrier. One that its owner has not signed counts for nothing; the owner puts it again.
+    async fn note(
+        &mut self,
+        key: &str,
+        value: &StoredValue,
+        revision: u64,
+    ) -> Result<(), NameLost> {
+        // What nobody has signed may come again and again: it is put right with the next sign of life.
+        let is_signed = matches!(value, StoredValue::Signed { .. });
+        if self.names.note(key, value, revision) {
+            // Of two hosts, the entry of that one counts on which the name was placed last.
+            self.has_changed = true;
+            if is_signed {
+                self.settle_names().await;
             }
-            self.has_changed |= host != self.identity.host;
-        } else if let Some(host) = key.strip_prefix(HOST_KEY)
-            && let Ok(host) = HostName::parse(host)
-        {
-            let value = value.and_then(|value| serde_json::from_slice::<HostValue>(value).ok());
+        } else if let Some(host) = self.give_ups.note(key, value) {
             if host == self.identity.host {
-                let is_other = value.is_some_and(|value| value.epoch != self.identity.epoch);
-                match self.name {
-                    NameState::Own if is_other => return Err(NameLost::Replaced(host)),
-                    NameState::Own => {}
-                    NameState::Free | NameState::Taken => {
-                        self.name = if is_other { NameState::Taken } else { NameState::Free };
-                    }
-                }
-            } else {
-                if let (Some(value), Some(mirror)) = (&value, &mut self.mirror) {
-                    mirror.note_names(&host, value.members.clone(), value.told.clone());
-                }
-                self.host(&host).value = value;
-                self.has_changed = true;
+                // A later word of this host makes it void.
+                self.named = None;
             }
+            if is_signed {
+                self.tell().await;
+                self.settle_give_ups().await;
+            }
+        } else if let Some((host, name)) = parse_member_key(key) {
+            self.note_member(&host, &name, value);
+        } else if let Some(Ok(host)) = key.strip_prefix(HOST_KEY).map(HostName::parse) {
+            self.note_host(&host, value);
+        } else if self.withdrawals.note(key, value).await {
+            return Err(NameLost::Withdrawn(self.identity.host.clone()));
         }
         Ok(())
+    }
+
+    fn note_member(&mut self, host: &HostName, name: &AgentName, value: &StoredValue) {
+        let entry = value.of(host).and_then(|it| serde_json::from_slice::<HostEntry>(it).ok());
+        let is_own = *host == self.identity.host;
+        // A member that is gone is missing among the names of its host.
+        if let (Some(mirror), Some(entry)) = (&mut self.mirror, entry) {
+            mirror.note(host, name, entry);
+        } else if let (Some(mirror), true, StoredValue::Untrusted(_)) =
+            (&mut self.mirror, is_own, value)
+        {
+            mirror.tell_again(name);
+            self.named = None;
+        }
+        self.has_changed |= !is_own;
+    }
+
+    fn note_host(&mut self, host: &HostName, value: &StoredValue) {
+        let is_own = *host == self.identity.host;
+        let Some(signed) = value.of(host) else {
+            self.sees_other_team |=
+                matches!(value, StoredValue::Untrusted(NotTrusted::Certificate));
+            if is_own {
+                self.named = None;
+            }
+            return;
+        };
+        if is_own {
+            return;
+        }
+        let value = serde_json::from_slice::<HostValue>(signed).ok();
+        if let (Some(value), Some(mirror)) = (&value, &mut self.mirror) {
+            mirror.note_names(host, value.members.clone(), value.told.clone());
+        }
+        self.host(host).value = value;
+        self.has_changed = true;
     }
 
     /// Returns a host. One that is new is away only after as many missed signs of life as another.
@@ -384,6 +329,9 @@ impl PresenceTask {
     async fn beat(&mut self) {
         self.last_beat = Instant::now();
         self.send_beat(false).await;
+        if self.named.is_none() {
+            self.tell().await;
+        }
         let mut away = Vec::new();
         for (host, known) in &mut self.hosts {
             known.missed = known.missed.saturating_add(1);
@@ -397,11 +345,12 @@ impl PresenceTask {
         }
         self.settle_give_ups().await;
         self.settle_names().await;
+        self.withdrawals.settle(&self.carrier).await;
         self.record_hosts().await;
     }
 
     async fn send_beat(&self, leaves: bool) {
-        if self.name != NameState::Own {
+        if !self.is_named {
             return;
         }
         let beat = Beat { epoch: self.identity.epoch.clone(), leaves };
@@ -444,7 +393,7 @@ impl PresenceTask {
 
     /// Tells the other hosts what has changed among the members of this one.
     async fn tell(&mut self) {
-        if self.name != NameState::Own || !self.carrier.is_connected() {
+        if !self.is_named || !self.carrier.is_connected() {
             return;
         }
         let news = match self.with_mirror(RosterMirror::news).await {
@@ -478,7 +427,7 @@ impl PresenceTask {
     /// Claims the names of the living agents of this host, and ends those whose names other hosts have. All of them are told
     /// to the other hosts before.
     async fn settle_names(&mut self) {
-        if self.name == NameState::Own
+        if self.is_named
             && self.carrier.is_connected()
             && let Some(mirror) = &self.mirror
         {
@@ -488,7 +437,7 @@ impl PresenceTask {
 
     /// Frees the names of hosts that were given up, and takes this back for those that have come back.
     async fn settle_give_ups(&mut self) {
-        if self.name != NameState::Own {
+        if !self.is_named {
             return;
         }
         let told = |host: &HostName| {

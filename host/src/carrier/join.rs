@@ -1,0 +1,37 @@
+//! The one question of a host that is no member of the team yet.
+
+use super::config::{CarrierConfig, Subjects, inbox};
+use super::error::CarrierError;
+use super::timeouts::REQUEST_TIMEOUT;
+use async_nats::{ConnectOptions, RequestErrorKind};
+use bytes::Bytes;
+use tokio::time::timeout;
+
+/// Asks the authority of a team to let a host join, at one of these servers; returns the answer, which is not signed.
+///
+/// # Errors
+/// The server or the authority does not answer within some seconds.
+pub(crate) async fn ask_to_join(
+    servers: &[String],
+    (team, host, authority): (&str, &str, &str),
+    body: &[u8],
+) -> Result<Bytes, CarrierError> {
+    CarrierConfig::check_names(team, host)?;
+    let what = "asking to join";
+    let asked = async {
+        let options = ConnectOptions::new().custom_inbox_prefix(inbox(host));
+        let client = options.connect(servers).await;
+        let client = client.map_err(|why| CarrierError::Address(why.to_string()))?;
+        let subject = Subjects::new(team, host).to("join", authority);
+        let answer = client.request(subject, Bytes::copy_from_slice(body)).await;
+        answer.map(|message| message.payload).map_err(|why| match why.kind() {
+            RequestErrorKind::NoResponders => CarrierError::HostAway(authority.into()),
+            RequestErrorKind::TimedOut
+            | RequestErrorKind::InvalidSubject
+            | RequestErrorKind::MaxPayloadExceeded
+            | RequestErrorKind::Other => CarrierError::from_nats(what, &why),
+        })
+    };
+    let late = CarrierError::Timeout { what, after: REQUEST_TIMEOUT };
+    timeout(REQUEST_TIMEOUT, asked).await.unwrap_or(Err(late))
+}

@@ -1,0 +1,52 @@
+//! The answer of the authority to a host that wants to join.
+
+use super::code::{JoinAnswer, JoinQuestion};
+use crate::carrier::Reply;
+use crate::inbound::offload;
+use crate::sign_in::SignIn;
+use agent_team::store::relay::change_invited_hosts;
+use agent_team::store::{Clock, SystemClock};
+use bytes::Bytes;
+
+/// Answers a host that wants to join.
+pub(crate) async fn answer(sign_in: SignIn, body: Bytes, reply: Reply) {
+    let Ok(question) = serde_json::from_slice::<JoinQuestion>(&body) else { return };
+    let host = question.host.clone();
+    let answer = match joined(&sign_in, question).await {
+        Ok(answer) => answer,
+        Err(why) => {
+            tracing::warn!(%host, why, "a host does not join");
+            JoinAnswer::Refused { why }
+        }
+    };
+    let Ok(answer) = serde_json::to_vec(&answer) else { return };
+    // It may not have any trust yet, so this is not signed: the certificate in it is.
+    drop(reply.answer_unsigned(answer.into()).await);
+}
+
+async fn joined(sign_in: &SignIn, question: JoinQuestion) -> Result<JoinAnswer, String> {
+    let (dir, team) = (sign_in.dir.clone(), sign_in.team.clone());
+    let host = question.host.clone();
+    let keys = question.keys.clone();
+    let check = move || {
+        let now = SystemClock.now();
+        change_invited_hosts(&dir, |hosts| {
+            hosts.retain(|known| known.until > now);
+            let known = hosts.iter_mut().find(|known| known.host == question.host);
+            let Some(known) = known else { return Err("the code is used, or too old") };
+            let signing = &question.keys.signing;
+            if !question.is_proved(&known.secret, &team) {
+                return Err("the code is not that of the last invitation");
+            }
+            if known.joined.as_ref().is_some_and(|joined| joined != signing) {
+                return Err("another host has joined with this code");
+            }
+            known.joined = Some(signing.clone());
+            Ok(())
+        })
+    };
+    let checked = offload(check).await.map_err(|why| why.to_string())?;
+    checked.map_err(str::to_owned)?;
+    let membership = sign_in.sign_in(&host, keys).await.map_err(|why| why.to_string())?;
+    Ok(JoinAnswer::Joined { membership })
+}

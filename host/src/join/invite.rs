@@ -1,0 +1,98 @@
+//! `team host invite`: prints the code by which one host may join.
+
+use super::code::JoinCode;
+use crate::failure::HostFailure;
+use crate::membership;
+use crate::settings::{known_identity, parse_host};
+use agent_team::store::relay::{
+    InvitedHost, RelayLock, change_invited_hosts, host_keys, is_served, new_secret,
+};
+use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The time for which a code may be used.
+const VALID_FOR: Duration = Duration::from_secs(3600);
+
+/// The settings of an invitation.
+pub(crate) struct InviteOptions {
+    pub(crate) root: PathBuf,
+    /// The name of the host that is to join.
+    pub(crate) host: String,
+}
+
+/// Invites a host; prints what is to be run there.
+///
+/// # Errors
+/// This host is not the authority of a team with a server that others reach, or a file cannot be written.
+pub(crate) fn invite(options: &InviteOptions) -> Result<(), HostFailure> {
+    let host = parse_host(&options.host)?;
+    let what = format!("{host} cannot be invited");
+    let at_folder = |why: StoreError| {
+        HostFailure::of(&*what, &why, "check the folder's permissions and free space")
+    };
+    let Some(identity) = known_identity(&options.root)? else {
+        let hint = "start the relay here first: team-host run --name HOST --team ID --nats nats://SERVER:4222; a host that ssh \
+                    reaches is added by: team host add HOST";
+        return Err(HostFailure::usage(what, "this team has one host", hint));
+    };
+    if identity.host == host {
+        let hint = "give the new one another name";
+        return Err(HostFailure::usage(what, "it is the name of this host", hint));
+    }
+    let dir = TeamDir::look(&options.root).map_err(at_folder)?;
+    if identity.servers.addresses.is_empty() {
+        let why = if identity.servers.is_own {
+            "the server of this team is on loopback of this host"
+        } else {
+            "another host has added this one, and runs its relay"
+        };
+        let hint = format!("on the host that has the server: team host add {host}");
+        return Err(HostFailure::usage(what, why, hint));
+    }
+    // The keys of a relay that has not run yet.
+    if let Some(_lock) = RelayLock::take(&dir).map_err(at_folder)? {
+        membership::load(&dir, &identity, false)?;
+    }
+    let keys = host_keys(&dir).map_err(at_folder)?;
+    let Some(membership) = keys.and_then(|keys| keys.membership) else {
+        let why = "the relay here is starting just now";
+        return Err(HostFailure::usage(what, why, "try again"));
+    };
+    if membership.authority != identity.host {
+        let hint = format!("on {}: team host invite {host}", membership.authority);
+        let why = format!("{} signs the hosts of this team in", membership.authority);
+        return Err(HostFailure::usage(what, why, hint));
+    }
+    let secret = new_secret().map_err(|why| HostFailure::of(&*what, &why, "try again"))?;
+    let now = SystemClock.now();
+    let invited = InvitedHost {
+        host: host.clone(),
+        secret: secret.clone(),
+        until: now + VALID_FOR,
+        joined: None,
+    };
+    change_invited_hosts(&dir, |hosts| {
+        hosts.retain(|known| known.host != host && known.until > now);
+        hosts.push(invited);
+    })
+    .map_err(at_folder)?;
+    let code = JoinCode {
+        team: identity.team,
+        host: host.clone(),
+        authority: identity.host,
+        key: membership.authority_key,
+        secret,
+    };
+    let servers = identity.servers.addresses.join(" ");
+    let mut text = format!(
+        "In the folder of the team on {host}, within an hour:\n\n  team host join {servers} --code {}\n",
+        code.text()
+    );
+    if !is_served(&dir).map_err(at_folder)? {
+        text.push_str("\nThe relay here must run meanwhile: team lead, or team-host run\n");
+    }
+    drop(io::stdout().write_all(text.as_bytes()));
+    Ok(())
+}
