@@ -3,11 +3,13 @@
 use crate::child::Child;
 use crate::failure::HostFailure;
 use crate::own_server;
-use crate::settings::{GivenSettings, HostSettings, known_identity, name_near, parse_host};
+use crate::settings::{
+    GivenSettings, HostSettings, known_identity, name_near, name_of_machine, parse_host,
+};
 use crate::ssh::{RemoteHost, Ssh, look, quoted, set_up};
 use agent_team::store::relay::{
-    HostIdentity, RelayLock, SshHost, change_ssh_hosts, change_trusted_hosts, host_keys, is_served,
-    known_hosts, name_host, new_secret, ssh_hosts, ssh_links,
+    HostIdentity, RelayLock, SshHost, change_invited_hosts, change_ssh_hosts, change_trusted_hosts,
+    host_keys, is_served, known_hosts, name_host, new_secret, ssh_hosts, ssh_links,
 };
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
 use agent_team::wire::WallTime;
@@ -103,6 +105,11 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
         labels,
     };
     let before = put(&dir, added.clone())?;
+    let was_known = change_trusted_hosts(&dir, |trusted| {
+        trusted.admit(&host);
+        trusted.signed_in.iter().any(|known| known.host == host)
+    });
+    let was_known = was_known.map_err(|why| at_folder(&why))?;
     let waited = Instant::now();
     // A connection that stands is not made anew.
     let stands =
@@ -111,6 +118,10 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
     let heard = check(&dir, &host, began, &ssh_program, nats_server.as_deref()).await;
     if let Err(why) = heard {
         take_back(&dir, &host, before)?;
+        if !was_known {
+            change_trusted_hosts(&dir, |trusted| trusted.remove(&host))
+                .map_err(|why| at_folder(&why))?;
+        }
         return Err(why);
     }
     let programs = match copied {
@@ -177,7 +188,9 @@ pub(crate) fn remove(root: &Path, host: &str) -> Result<(), HostFailure> {
     let (is_removed, names) = removed.map_err(|why| at_folder(&why))?;
     let withdrawn = change_trusted_hosts(&dir, |trusted| {
         let signed_in: Vec<_> = trusted.signed_in.iter().map(|it| it.host.to_string()).collect();
-        let is_signed_in = HostName::parse(host).is_ok_and(|host| trusted.withdraw(&host));
+        let is_known = is_removed || trusted.signed_in.iter().any(|it| it.host.as_str() == host);
+        let name = HostName::parse(host).ok().filter(|_| is_known);
+        let is_signed_in = name.is_some_and(|host| trusted.remove(&host));
         (is_signed_in, signed_in)
     });
     let (is_withdrawn, signed_in) = withdrawn.map_err(|why| at_folder(&why))?;
@@ -186,6 +199,8 @@ pub(crate) fn remove(root: &Path, host: &str) -> Result<(), HostFailure> {
         let names: Vec<_> = names.into_iter().collect();
         return Err(none(&if names.is_empty() { "none".to_owned() } else { names.join(", ") }));
     }
+    change_invited_hosts(&dir, |hosts| hosts.retain(|it| it.host.as_str() != host))
+        .map_err(|why| at_folder(&why))?;
     let connection = if is_removed { "its connection ends; " } else { "" };
     tell(&format!(
         "{host} is no host of this team any more: its keys are withdrawn; {connection}its folder stays, and so do members that \
@@ -234,14 +249,6 @@ fn own_settings(
         }
     }
     GivenSettings { name, team, servers }.with_known(root, known, false)
-}
-
-/// Returns the name that this machine has for others.
-fn name_of_machine() -> String {
-    let output = StdCommand::new("uname").arg("-n").stdin(Stdio::null()).output();
-    output
-        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        .unwrap_or_default()
 }
 
 /// Returns an id like the name of a folder, which no other team has.

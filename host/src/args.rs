@@ -12,6 +12,7 @@ use crate::ssh::Ssh;
 use agent_team::store::relay::Servers;
 use clap::{Parser, Subcommand};
 use std::io::{self, BufRead, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -73,6 +74,9 @@ struct RunArgs {
     /// The address of the NATS server, as nats://HOST:PORT; several times for a cluster. It is needed once, and remembered.
     #[arg(long, value_name = "URL")]
     nats: Vec<String>,
+    /// Runs a server of its own that other hosts reach at this address and port, over TLS, such as 0.0.0.0:4222. It is remembered.
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "nats")]
+    listen: Option<SocketAddr>,
     /// A label of this host, by which a lead can choose it for an agent, such as gpu; several times for more. The labels are
     /// remembered.
     #[arg(long, value_name = "LABEL")]
@@ -81,7 +85,7 @@ struct RunArgs {
     #[arg(long)]
     until_eof: bool,
     /// Reads name, team and server from standard input, and ends with it: for a host that another one adds over ssh.
-    #[arg(long, hide = true, conflicts_with_all = ["name", "team", "nats", "label"])]
+    #[arg(long, hide = true, conflicts_with_all = ["name", "team", "nats", "listen", "label"])]
     invited: bool,
     #[command(flatten)]
     programs: Programs,
@@ -121,6 +125,9 @@ struct AddArgs {
 struct InviteArgs {
     /// The name of the new host in the team.
     host: String,
+    /// The address by which that host reaches this one, if this one runs the server; without it, the name of the machine.
+    #[arg(long, value_name = "HOST")]
+    address: Option<String>,
     #[command(flatten)]
     place: Place,
 }
@@ -161,8 +168,8 @@ pub fn main() -> ExitCode {
     let prepared = match args.command {
         Command::Run(args) => run_options(args).map(|options| Prepared::Run(Box::new(options))),
         Command::Add(args) => add_options(args).map(|options| Prepared::Add(Box::new(options))),
-        Command::Invite(InviteArgs { host, place }) => team_folder(place.dir.as_deref())
-            .map(|root| Prepared::Invite(InviteOptions { root, host })),
+        Command::Invite(InviteArgs { host, address, place }) => team_folder(place.dir.as_deref())
+            .map(|root| Prepared::Invite(InviteOptions { root, host, address })),
         Command::Join(JoinArgs { servers, code, label, place }) => {
             team_folder(place.dir.as_deref())
                 .map(|root| Prepared::Join(JoinOptions { root, servers, code, labels: label }))
@@ -208,7 +215,11 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
     let known = known_identity(&root)?;
     let invitation = args.invited.then(read_invitation).transpose()?;
     let given = match &invitation {
-        None => GivenSettings { name: args.name, team: args.team, servers: servers_at(args.nats) },
+        None => {
+            let is_own = args.listen.is_some();
+            let servers = Servers { is_own, listen: args.listen, ..servers_at(args.nats) };
+            GivenSettings { name: args.name, team: args.team, servers }
+        }
         Some(invitation) => {
             check_name(known.as_ref().map(|known| known.host.as_str()), invitation)?;
             let (name, team) = (invitation.host.to_string(), invitation.team.clone());
@@ -240,7 +251,7 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
 }
 
 fn servers_at(addresses: Vec<String>) -> Servers {
-    Servers { addresses, is_own: false }
+    Servers { addresses, ..Servers::default() }
 }
 
 fn read_invitation() -> Result<Invitation, HostFailure> {

@@ -21,6 +21,10 @@ pub(crate) struct HostGiveUps {
     give_ups: GiveUps,
     dir: TeamDir,
     placements: KnownPlacements,
+    /// The hosts that a person has given up here.
+    own: BTreeSet<HostName>,
+    /// Those of which the carrier says so, and nobody here.
+    stale: BTreeSet<HostName>,
 }
 
 impl HostGiveUps {
@@ -31,7 +35,9 @@ impl HostGiveUps {
         placements: KnownPlacements,
     ) -> Self {
         let give_ups = GiveUps::new(host.clone());
-        Self { host, authority, give_ups, dir, placements }
+        let own = given_up_hosts(&dir).unwrap_or_default();
+        let own = own.into_iter().map(|it| it.host).collect();
+        Self { host, authority, give_ups, dir, placements, own, stale: BTreeSet::new() }
     }
 
     /// Notes a value of the carrier; returns the host of which it tells, if it is a give-up. Only the authority gives up hosts, and
@@ -42,6 +48,13 @@ impl HostGiveUps {
         let give_up = signed.and_then(|value| serde_json::from_slice::<GiveUp>(value).ok());
         if signed.is_none() && self.authority != self.host {
             return Some(host);
+        }
+        if self.authority == self.host {
+            // Its own list alone counts. What the carrier has else was withdrawn, and put back by somebody.
+            if give_up.is_some() && !self.own.contains(&host) {
+                self.stale.insert(host.clone());
+                return Some(host);
+            }
         }
         if host == self.host && give_up.is_some() {
             tracing::warn!("this host was given up on another one; it is back");
@@ -65,11 +78,17 @@ impl HostGiveUps {
     pub(crate) async fn settle(&mut self, carrier: &Carrier, states: &HostStates) -> bool {
         let dir = self.dir.clone();
         match offload(move || given_up_hosts(&dir)).await {
-            Ok(hosts) => self.give_ups.set_own(hosts),
+            Ok(hosts) => {
+                self.own = hosts.iter().map(|it| it.host.clone()).collect();
+                self.give_ups.set_own(hosts);
+            }
             Err(why) => tracing::warn!(%why, "the hosts that were given up here are unknown"),
         }
         let state = |host: &HostName| states.get(host).cloned().unwrap_or_default();
         if carrier.is_connected() && self.authority == self.host {
+            for host in std::mem::take(&mut self.stale) {
+                self.withdraw(carrier, host).await;
+            }
             for step in self.give_ups.steps(state) {
                 match step {
                     GiveUpStep::Tell(host, give_up) => self.tell(carrier, host, give_up).await,

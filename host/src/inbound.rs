@@ -15,12 +15,15 @@ use tokio::task::spawn_blocking;
 /// The most frames that are appended under one intent.
 const MOST_FRAMES: usize = 64;
 
+/// The number of deliveries after which a frame that cannot be appended is left to its source.
+const MOST_DELIVERIES: i64 = 6;
+
 /// The pause after a failure of the disk.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// An event for the task.
 pub(crate) enum InboundEvent {
-    /// The name of this host is its own: mail for it may be accepted.
+    /// The values of the carrier are known: mail may be accepted.
     Named,
     /// Frames of other hosts.
     Frames(Vec<Frame>),
@@ -63,7 +66,7 @@ impl InboundTask {
                     is_named = true;
                     inbound = self.deliver(inbound, std::mem::take(&mut early)).await;
                 }
-                // They may be for another host of this name.
+                // It is not known yet which host has which name.
                 InboundEvent::Frames(frames) if !is_named => early.extend(frames),
                 InboundEvent::Own { .. } | InboundEvent::Question { .. } if !is_named => {}
                 InboundEvent::Frames(mut frames) => {
@@ -142,7 +145,12 @@ impl InboundTask {
         }
         let later = arrived.later.into_iter().chain(std::iter::repeat(false));
         for (frame, later) in frames.into_iter().zip(later) {
-            if later { frame.try_again_later().await } else { frame.acknowledge().await }
+            // One that waits for longer is sent again by its source: the frames of one host must not fill the place of all.
+            if later && frame.deliveries() < MOST_DELIVERIES {
+                frame.try_again_later().await;
+            } else {
+                frame.acknowledge().await;
+            }
         }
     }
 

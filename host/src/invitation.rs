@@ -25,11 +25,15 @@ pub(crate) struct Invitation {
     /// Whether the host logs in at the server by its key.
     #[serde(default)]
     pub(crate) asks_for_login: bool,
+    /// The fingerprint of the certificate of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pin: Option<String>,
 }
 
 impl Invitation {
     pub(crate) fn access(&self) -> ServerAccess {
-        ServerAccess { addresses: self.servers.clone(), asks_for_login: self.asks_for_login }
+        let (addresses, pin) = (self.servers.clone(), self.pin.clone());
+        ServerAccess { addresses, asks_for_login: self.asks_for_login, pin }
     }
 }
 

@@ -10,7 +10,7 @@
 //!   withdrawals  give_ups                hosts that do not count any more: their keys, or for good
 //!   name_claims                          each name is that of one agent on all hosts
 //!   orders                               starts and stops of agents that one host orders on another
-//!   trust                                keys, certificates and signatures of hosts
+//!   trust                     tls        keys, certificates and signatures of hosts | the way to an own server
 //!   carrier                              NATS JetStream; the only part that knows it
 //! ```
 //!
@@ -39,6 +39,7 @@ mod settings;
 mod sign_in;
 mod signals;
 mod ssh;
+mod tls;
 pub mod trust;
 mod withdrawals;
 

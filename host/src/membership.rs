@@ -4,7 +4,7 @@ use crate::failure::HostFailure;
 use crate::invitation::KeysLine;
 use crate::trust::{KeyError, Trust, new_keys, public_keys};
 use agent_team::store::relay::{
-    HostIdentity, HostKeys, Membership, host_keys, trusted_hosts, write_host_keys,
+    HostIdentity, HostKeys, Membership, change_trusted_hosts, host_keys, write_host_keys,
 };
 use agent_team::store::{StoreError, TeamDir};
 use std::io::{self, BufRead, Write};
@@ -41,13 +41,28 @@ pub(crate) fn load(
     if known.as_ref() != Some(&keys) {
         write_host_keys(dir, &keys).map_err(at_folder)?;
     }
-    let least = trusted_hosts(dir).map_err(at_folder)?.least_serials;
+    let told = keys.membership.as_ref().map(|it| it.least_serials.clone()).unwrap_or_default();
+    let least = change_trusted_hosts(dir, |trusted| {
+        for (host, serial) in told {
+            let known = trusted.least_serials.entry(host).or_default();
+            *known = serial.max(*known);
+        }
+        trusted.least_serials.clone()
+    });
+    let least = least.map_err(at_folder)?;
     let trust = Trust::new(&identity.team, &keys, least).map_err(unusable)?;
     Ok(OwnTrust { keys, trust: Arc::new(trust) })
 }
 
 pub(crate) fn unusable(why: KeyError) -> HostFailure {
-    let hint = "restore the file, or remove it and add this host to its team again";
+    let hint = match why {
+        KeyError::Withdrawn | KeyError::NoMember => {
+            "on the host that signs the others in: team host add HOST, or team host invite HOST"
+        }
+        KeyError::Invalid | KeyError::NoRandomness => {
+            "restore the file, or remove it and add this host to its team again"
+        }
+    };
     HostFailure::of("the keys of this host cannot be used", &why, hint)
 }
 

@@ -10,7 +10,7 @@ use agent_team::relay::{
     Displaced, KnownPlacements, NamePlaces, NameStep, Placement, RosterMirror, TakeBack,
     end_displaced, name_key, parse_name_key,
 };
-use agent_team::store::relay::{own_names, write_own_names};
+use agent_team::store::relay::{own_names, placements, write_own_names, write_placements};
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
 use serde::{Deserialize, Serialize};
@@ -82,6 +82,8 @@ pub(crate) struct NameClaims {
     bus: Arc<Bus>,
     /// The terms that are on disk.
     recorded: BTreeMap<AgentName, u64>,
+    /// The places of all names that are on disk, on the authority.
+    placed: BTreeMap<String, Placement>,
     /// The agents that are to be ended unless their hosts correct it, with the time since which that is so.
     doubtful: BTreeMap<AgentName, Instant>,
     /// The names that are to be taken back, each with the host on which its agent has not started in time.
@@ -102,10 +104,21 @@ impl NameClaims {
             tracing::warn!(%why, "the names that this host had are unknown");
             BTreeMap::new()
         });
-        let places = NamePlaces::sharing(host.clone(), recorded.clone(), shared);
+        let mut places = NamePlaces::sharing(host.clone(), recorded.clone(), shared);
+        let mut placed = BTreeMap::new();
+        if *trust.authority() == host {
+            // A carrier that has forgotten them as well would give every name to the first one that asks.
+            placed = placements(bus.dir())
+                .unwrap_or_else(|why| {
+                    tracing::error!(%why, "the places of the names are unknown");
+                    None
+                })
+                .unwrap_or_default();
+            places.restore(placed.clone());
+        }
         let (doubtful, taking_back) = (BTreeMap::new(), BTreeMap::new());
         let ending = Arc::default();
-        Self { host, trust, places, bus, recorded, doubtful, taking_back, ending }
+        Self { host, trust, places, bus, recorded, placed, doubtful, taking_back, ending }
     }
 
     /// Notes a value of the carrier; returns whether it was the place of a name. Only the authority places names.
@@ -207,6 +220,7 @@ impl NameClaims {
                     Some(step) => self.take(step, carrier).await,
                     None => Ok(()),
                 };
+                self.record().await;
                 match (taken, self.places.place_of(&name)) {
                     (Ok(()), Some((placement, revision))) => {
                         ClaimAnswer::Placed { placement, revision }
@@ -228,8 +242,13 @@ impl NameClaims {
     /// Takes back the names that are to be taken back. An agent that is known to be alive there stays: it has started, and the
     /// roster shows it.
     async fn settle_taking_back(&mut self, carrier: &Carrier, mirror: &RosterMirror) {
+        let mut is_answered = true;
         for (name, from) in std::mem::take(&mut self.taking_back) {
             if mirror.is_alive_on(&name, &from) {
+                continue;
+            }
+            if !is_answered {
+                self.taking_back.insert(name, from);
                 continue;
             }
             match self.places.take_back(&name, &from) {
@@ -241,6 +260,7 @@ impl NameClaims {
                     }
                     Err(why) => {
                         tracing::info!(%name, %from, %why, "a name is not taken back yet");
+                        is_answered = !matches!(why, StepFailure::Unanswered(_));
                         self.taking_back.insert(name, from);
                     }
                 },
@@ -297,8 +317,20 @@ impl NameClaims {
         }
     }
 
-    /// Records the own terms, if they have changed.
+    /// Records the own terms and, on the authority, the places of all names, if they have changed.
     async fn record(&mut self) {
+        if self.is_authority() {
+            let (bus, all) = (Arc::clone(&self.bus), self.places.all());
+            if all != self.placed {
+                let write = move || write_placements(bus.dir(), &all).map(|()| all);
+                match offload(write).await {
+                    Ok(all) => self.placed = all,
+                    Err(why) => {
+                        tracing::warn!(%why, "the places of the names are not recorded yet");
+                    }
+                }
+            }
+        }
         if self.recorded == *self.places.own_terms() {
             return;
         }

@@ -9,7 +9,7 @@ use crate::join;
 use crate::membership::{OwnTrust, unusable};
 use crate::orders::{IsNamed, OrdersIn, OrdersOut, asked_for_bundle};
 use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
-use crate::own_server::{OwnServer, ServerAccess};
+use crate::own_server::{OwnServer, ServerAccess, ServerSettings};
 use crate::presence::{NameLost, PresenceEvent, PresenceTask};
 use crate::sign_in::SignIn;
 use crate::signals::EndSignal;
@@ -17,7 +17,7 @@ use crate::ssh::{Ssh, SshLinks};
 use crate::trust::{Trust, public_keys};
 use agent_team::bus::Bus;
 use agent_team::relay::{KnownPlacements, Outbound, TeamWatcher};
-use agent_team::store::relay::HostIdentity;
+use agent_team::store::relay::{HostIdentity, HostKeys, Servers};
 use agent_team::store::{SharedClock, SystemClock, TeamDir};
 use agent_team::wire::carried::{FRAME_BYTES, HostName};
 use agent_team::wire::limits::MAX_LINE_BYTES;
@@ -80,23 +80,20 @@ pub(crate) async fn serve(
     let mut signal = EndSignal::register().map_err(|why| {
         HostFailure::of("the relay cannot wait for signals", &why, "free some descriptors")
     })?;
-    let own = match &options.server {
-        Some(program) => {
-            let own_key = public_keys(&keys).map_err(unusable)?.connection;
-            let users = (identity.team.clone(), own_key);
-            Some(OwnServer::start(&dir, program.clone(), users).await?)
-        }
-        None => None,
-    };
+    let own = start_server(&dir, &identity, &keys, &options).await?;
     let access = match (&own, &options.invited) {
         (Some(own), _) => own.access(),
         (None, Some(access)) => access.clone(),
         (None, None) => {
-            ServerAccess { addresses: identity.servers.addresses.clone(), asks_for_login: false }
+            // A server that limits its hosts asks for their keys.
+            let asks_for_login = trust.is_limited();
+            let Servers { addresses, pin, .. } = identity.servers.clone();
+            ServerAccess { addresses, asks_for_login, pin }
         }
     };
     let login = access.asks_for_login.then(|| keys.connection.clone());
-    let carrier = connect(&identity, &access, Arc::clone(&trust), login).await?;
+    let has_pin = access.pin.is_some();
+    let carrier = connect(&identity, access.clone(), Arc::clone(&trust), login).await?;
     let sign_in = SignIn {
         host: identity.host.clone(),
         team: identity.team.clone(),
@@ -121,6 +118,7 @@ pub(crate) async fn serve(
     let (tasks, outbound_end, presence_end) =
         start_tasks(&carrier, &dir, (&identity, sign_in), &bus, on_named, is_named);
     let watching = [
+        tokio::spawn(tell_failures(carrier.clone(), has_pin)),
         tokio::spawn(watch_files(TeamWatcher::of_mail(&dir), Arc::clone(&tasks.mail))),
         tokio::spawn(watch_files(TeamWatcher::of_members(&dir), Arc::clone(&tasks.members))),
         tokio::spawn(watch_files(TeamWatcher::of_orders(&dir), Arc::clone(&tasks.new_orders))),
@@ -177,15 +175,32 @@ pub(crate) async fn serve(
     ended
 }
 
+/// Starts the server of this host, if it runs one.
+async fn start_server(
+    dir: &TeamDir,
+    identity: &HostIdentity,
+    keys: &HostKeys,
+    options: &ServeOptions,
+) -> Result<Option<OwnServer>, HostFailure> {
+    let Some(program) = &options.server else { return Ok(None) };
+    let settings = ServerSettings {
+        team: identity.team.clone(),
+        host: identity.host.clone(),
+        own_key: public_keys(keys).map_err(unusable)?.connection,
+        listen: identity.servers.listen,
+    };
+    OwnServer::start(dir, program.clone(), settings).await.map(Some)
+}
+
 async fn connect(
     identity: &HostIdentity,
-    access: &ServerAccess,
+    access: ServerAccess,
     trust: Arc<Trust>,
     login: Option<String>,
 ) -> Result<Carrier, HostFailure> {
-    let servers = access.addresses.clone();
-    let config = CarrierConfig::new(servers, &identity.team, identity.host.as_str(), trust);
-    let config = CarrierConfig { login, ..config };
+    let ServerAccess { addresses, pin, .. } = access;
+    let config = CarrierConfig::new(addresses, &identity.team, identity.host.as_str(), trust);
+    let config = CarrierConfig { login, pin, ..config };
     let hint = "the address is like nats://127.0.0.1:4222";
     let carrier = Carrier::start(config).await;
     carrier.map_err(|why| HostFailure::of("the server cannot be used", &why, hint))
@@ -205,7 +220,7 @@ impl Helpers {
         options: &ServeOptions,
         sign_in: &SignIn,
     ) -> Self {
-        let port = own.as_ref().map(OwnServer::port);
+        let server_address = own.as_ref().map(OwnServer::address);
         let server = own.map(|own| {
             let (end, ended) = watch::channel(false);
             (end, tokio::spawn(own.run(ended)))
@@ -213,7 +228,12 @@ impl Helpers {
         let links = options.invited.is_none().then(|| {
             let (ssh, dir, sign_in) = (options.ssh.clone(), dir.clone(), sign_in.clone());
             let (end, ended) = watch::channel(false);
-            (end, tokio::spawn(SshLinks { ssh, dir, access, sign_in, port }.run(ended)))
+            (
+                end,
+                tokio::spawn(
+                    SshLinks { ssh, dir, access, sign_in, server: server_address }.run(ended),
+                ),
+            )
         });
         Self { links, server }
     }
@@ -342,9 +362,13 @@ fn start_tasks(
 
 /// Returns the hosts that may have the lead: those in the limits of this host, else the one that has signed it in.
 fn leads(trust: &Trust) -> BTreeSet<HostName> {
-    // The supervisor, which reads them for each order, says why they are not understood.
-    let limits = host_limits().unwrap_or_default();
-    limits.leads.unwrap_or_else(|| BTreeSet::from([trust.authority().clone()]))
+    match host_limits() {
+        Ok(limits) => limits.leads.unwrap_or_else(|| BTreeSet::from([trust.authority().clone()])),
+        Err(why) => {
+            tracing::error!(why, "the limits of this host are not understood: it obeys nobody");
+            BTreeSet::new()
+        }
+    }
 }
 
 /// Follows the limits of this host, which a person may change at any time.
@@ -449,6 +473,21 @@ fn check_server(carrier: &Carrier) {
 /// Says something to the person at the terminal, if there is one.
 fn say(text: &str) {
     drop(writeln!(io::stderr(), "team-host: {text}"));
+}
+
+/// Tells a person why there is no connection to the server, once for each reason.
+async fn tell_failures(carrier: Carrier, has_pin: bool) {
+    let mut told = None;
+    let hint = if has_pin { " (or its certificate is not that of the invitation)" } else { "" };
+    loop {
+        tokio::time::sleep(POLL * 2).await;
+        let why = carrier.last_connection_error().filter(|_| !carrier.is_connected());
+        if let Some(why) = why.as_ref().filter(|why| told.as_ref() != Some(*why)) {
+            tracing::warn!(why, "there is no connection to the server");
+            say(&format!("there is no connection to the server: {why}{hint}; it is tried again"));
+        }
+        told = why.or(told.filter(|_| !carrier.is_connected()));
+    }
 }
 
 /// Wakes a task whenever files of the team have changed. Several changes wake it once.

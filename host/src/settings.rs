@@ -7,6 +7,7 @@ use agent_team::wire::carried::HostName;
 use std::env;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// The words of a first start.
 const FIRST_START: &str = "team-host run --name HOST --team ID --nats nats://SERVER:4222";
@@ -92,6 +93,14 @@ impl GivenSettings {
         };
         Ok(HostSettings { host, team, servers })
     }
+}
+
+/// Returns the name that this machine has for others.
+pub(crate) fn name_of_machine() -> String {
+    let output = Command::new("uname").arg("-n").stdin(Stdio::null()).output();
+    output
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default()
 }
 
 /// Parses the name of a host.

@@ -2,7 +2,7 @@
 
 use crate::inbound::offload;
 use crate::trust::{PublicKeys, Trust};
-use agent_team::store::relay::{Membership, change_trusted_hosts};
+use agent_team::store::relay::{Membership, SignInRefusal, change_trusted_hosts};
 use agent_team::store::{StoreError, TeamDir};
 use agent_team::wire::carried::HostName;
 use std::collections::BTreeMap;
@@ -26,6 +26,12 @@ pub(crate) enum NotSignedIn {
     /// This host is not the one that signs hosts in.
     #[error("{0} signs the hosts of this team in: add it there")]
     NoAuthority(HostName),
+    /// These are no keys, or those of this host.
+    #[error("its keys cannot be used")]
+    Keys,
+    /// It is not to be signed in.
+    #[error(transparent)]
+    Refused(#[from] SignInRefusal),
     /// The list of hosts cannot be changed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -41,13 +47,16 @@ impl SignIn {
         if *self.trust.authority() != self.host {
             return Err(NotSignedIn::NoAuthority(self.trust.authority().clone()));
         }
+        if !keys.are_valid() || keys.signing == self.trust.authority_key() || *host == self.host {
+            return Err(NotSignedIn::Keys);
+        }
         let (dir, name) = (self.dir.clone(), host.clone());
         let sign = move || {
             change_trusted_hosts(&dir, |trusted| {
                 trusted.sign_in(&name, &keys.signing, &keys.connection)
             })
         };
-        let entry = offload(sign).await?;
+        let entry = offload(sign).await??;
         self.trust.raise_least_serials(&BTreeMap::from([(host.clone(), entry.serial)]));
         if let Some(server) = &self.server {
             server.notify_one();

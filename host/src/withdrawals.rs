@@ -24,13 +24,18 @@ pub(crate) struct Withdrawals {
     host: HostName,
     dir: TeamDir,
     trust: Arc<Trust>,
-    /// What the carrier has, as far as it is trusted.
+    /// Those that the carrier has, as far as it is trusted.
     at_carrier: BTreeMap<HostName, u64>,
 }
 
 impl Withdrawals {
     pub(crate) fn new(host: HostName, dir: TeamDir, trust: Arc<Trust>) -> Self {
         Self { host, dir, trust, at_carrier: BTreeMap::new() }
+    }
+
+    /// The host that signs the others in.
+    pub(crate) fn authority(&self) -> &HostName {
+        self.trust.authority()
     }
 
     /// Notes that the carrier has forgotten all of them.
@@ -42,7 +47,8 @@ impl Withdrawals {
     pub(crate) async fn has_signed_nobody_in(&self) -> bool {
         let dir = self.dir.clone();
         let trusted = offload(move || trusted_hosts(&dir)).await;
-        *self.trust.authority() == self.host && trusted.is_ok_and(|it| it.signed_in.is_empty())
+        *self.trust.authority() == self.host
+            && trusted.is_ok_and(|it| it.signed_in.is_empty() && it.least_serials.is_empty())
     }
 
     /// Notes a value of the carrier, and keeps it: a carrier that forgets it brings no certificate back. Returns whether the

@@ -112,7 +112,13 @@ impl Inbound {
             new = self.append(new, &mut arrived)?;
         }
         self.arrivals.compact_if_long()?;
-        arrived.later = parsed.iter().map(|frame| self.is_unfinished(frame.as_ref())).collect();
+        // A frame behind a gap is sent again with what is missing: kept, it would come again and again until then.
+        let is_behind_gap =
+            |frame: &Frame| frame.lines.iter().any(|line| gaps.contains(&link_of(frame, line)));
+        let later = |frame: &Option<Frame>| {
+            self.is_unfinished(frame.as_ref()) && !frame.as_ref().is_some_and(is_behind_gap)
+        };
+        arrived.later = parsed.iter().map(later).collect();
         arrived.acknowledgements = self.acknowledgements(&touched, &gaps);
         Ok(arrived)
     }
@@ -249,10 +255,11 @@ impl Inbound {
         if let Some(why) = self.bus.refuses_carried(to, priority)? {
             return Ok(Err(why));
         }
+        let is_verified = line.verified && self.is_vouched_for(&message.from, &origin, &link.host);
         let Link { host, epoch, .. } = link.clone();
         let via = Via { host, epoch, seq: line.seq, term: line.term, before: None };
         let line_text = via.mark(text)?;
-        Ok(Ok(Accepted { line: line_text, is_verified: line.verified, priority }))
+        Ok(Ok(Accepted { line: line_text, is_verified, priority }))
     }
 
     /// Returns the reason for which a line of this sender that was written on `origin` is refused, if there is one.
@@ -279,6 +286,15 @@ impl Inbound {
             // The rosters of two hosts may name it for a moment.
             || self.placements.place_of(from).is_some_and(|place| place.host == *origin);
         Ok((!is_home).then(|| format!("gets mail of {from} only from {home}, its host")))
+    }
+
+    /// Whether the host of a line may say that it has verified the sender. For the person and the lead, whose words are obeyed, only
+    /// a host that may have the lead does, and not by way of another one.
+    fn is_vouched_for(&self, from: &str, origin: &HostName, brought_by: &HostName) -> bool {
+        let is_agent = AgentName::member(from).is_ok();
+        is_agent
+            || *brought_by == self.identity.host
+            || (origin == brought_by && self.placements.may_lead(origin))
     }
 
     /// Returns the host of a sender; `None` if it is no member, so that it may write from every host.

@@ -1,5 +1,5 @@
 //! The placement of names on hosts. A name is that of one agent on all hosts: each host claims the names of its living agents
-//! by compare-and-swap at the carrier, which keeps the order of claims; an agent whose name another host has ends.
+//! from the authority of the team, which places them by compare-and-swap at the carrier; an agent whose name another host has ends.
 //!
 //! Nothing here waits or does I/O: [`NamePlaces`] says what is to be done next.
 
@@ -8,6 +8,9 @@ use super::roster::RosterMirror;
 use crate::wire::AgentName;
 use crate::wire::carried::HostName;
 use std::collections::BTreeMap;
+
+/// The highest term that a host may claim for a name: more moves than there are.
+const MOST_CLAIMED: u64 = 1 << 32;
 
 /// The word before a name in the key of its placement.
 const KEY: &str = "name.";
@@ -67,6 +70,14 @@ struct Place {
 }
 
 impl Place {
+    /// Returns the step that puts another placement in the place of this one.
+    fn replaced_by(&self, name: &AgentName, next: Placement) -> NameStep {
+        match self.revision {
+            Some(revision) => NameStep::Replace(name.clone(), next, revision),
+            None => NameStep::Create(name.clone(), next),
+        }
+    }
+
     /// Returns the step by which the carrier gets the placement again, unless it has it.
     fn put_again(&self, name: &AgentName) -> Option<NameStep> {
         let (name, placement) = (name.clone(), self.placement.clone());
@@ -138,6 +149,28 @@ impl NamePlaces {
         }
     }
 
+    /// Takes over what an earlier process has known, before anything is heard. The carrier gets it again.
+    pub fn restore(&mut self, known: BTreeMap<String, Placement>) {
+        for (name, placement) in known {
+            let Ok(name) = AgentName::mailbox(&name) else { continue };
+            let is_newer = |it: &Place| {
+                (it.placement.term, &it.placement.host) > (placement.term, &placement.host)
+            };
+            if self.places.get(&name).is_some_and(is_newer) {
+                continue;
+            }
+            self.shared.note(&name, &placement);
+            let place = Place { placement, revision: None, is_outdated: false };
+            self.places.insert(name, place);
+        }
+    }
+
+    /// Returns all placements that are known.
+    pub fn all(&self) -> BTreeMap<String, Placement> {
+        let all = self.places.iter();
+        all.map(|(name, place)| (name.to_string(), place.placement.clone())).collect()
+    }
+
     /// Notes that the carrier has something else in the place of a placement, at this revision.
     pub fn overwritten(&mut self, name: &AgentName, revision: u64) {
         if let Some(place) = self.places.get_mut(name) {
@@ -166,11 +199,20 @@ impl NamePlaces {
         if !may_lead && (!is_own || *name == AgentName::lead()) {
             return Err(format!("{by} is not among the hosts that may have the lead"));
         }
+        if *name != AgentName::lead() && AgentName::member(name.as_str()).is_err() {
+            return Err(format!("{name} is no name of an agent"));
+        }
         let known = self.places.get(name);
+        let term = wanted.term.clamp(1, MOST_CLAIMED);
         match known {
-            None if is_own => {
-                let wanted = Placement { taken_from: None, ..wanted };
-                Ok(Some(NameStep::Create(name.clone(), wanted)))
+            // It had the name before this host has lost what it knew.
+            None if is_own => self.place_on(name, by, mirror).map(|_| {
+                let placement = Placement::new(by.clone(), term);
+                Some(NameStep::Create(name.clone(), placement))
+            }),
+            Some(place) if is_own && place.placement.host == *by && term > place.placement.term => {
+                let placement = Placement { term, ..place.placement.clone() };
+                Ok(Some(place.replaced_by(name, placement)))
             }
             Some(place) if is_own && place.placement.host == *by => Ok(place.put_again(name)),
             Some(place)
@@ -178,12 +220,7 @@ impl NamePlaces {
                     && is_own
                     && wanted.taken_from == Some(place.placement.host.clone()) =>
             {
-                let mut next = place.placement.moved_to(by.clone());
-                next.taken_from = wanted.taken_from;
-                Ok(Some(match place.revision {
-                    Some(revision) => NameStep::Replace(name.clone(), next, revision),
-                    None => NameStep::Create(name.clone(), next),
-                }))
+                Ok(Some(place.replaced_by(name, place.placement.taken_to(by.clone()))))
             }
             None | Some(_) => self.place_on(name, &wanted.host, mirror),
         }
@@ -226,9 +263,10 @@ impl NamePlaces {
         if *host != self.host && mirror.living().contains(&name) {
             return Err(format!("{name} runs on {}", self.host));
         }
-        let Some(Place { placement, revision, .. }) = self.places.get(name) else {
+        let Some(place) = self.places.get(name) else {
             return Ok(Some(NameStep::Create(name.clone(), Placement::new(host.clone(), 1))));
         };
+        let placement = &place.placement;
         if placement.host == *host {
             return Ok(None);
         }
@@ -238,11 +276,7 @@ impl NamePlaces {
         {
             return Err(format!("{name} belongs to {}, and may run there", placement.host));
         }
-        let next = placement.moved_to(host.clone());
-        Ok(Some(match revision {
-            Some(revision) => NameStep::Replace(name.clone(), next, *revision),
-            None => NameStep::Create(name.clone(), next),
-        }))
+        Ok(Some(place.replaced_by(name, placement.moved_to(host.clone()))))
     }
 
     /// Returns the step by which this host takes back a name that it has placed on another one, where no agent has started in
@@ -253,8 +287,7 @@ impl NamePlaces {
         else {
             return TakeBack::Done;
         };
-        let mut next = placement.moved_to(self.host.clone());
-        next.taken_from = Some(from.clone());
+        let next = placement.taken_to(self.host.clone());
         match revision {
             Some(revision) => TakeBack::Step(NameStep::Replace(name.clone(), next, *revision)),
             None => TakeBack::Later,
@@ -489,6 +522,7 @@ mod tests {
         let (_folder, dir) = test_team();
         let (mut mirror, _life) = with_living_carol(&dir);
         let (carol, bob, lead) = (name("carol"), name("bob"), AgentName::lead());
+        let user = AgentName::user();
         let shared = KnownPlacements::default();
         let mut names = NamePlaces::sharing(host("a"), BTreeMap::new(), shared.clone());
         names.note(carol.clone(), Some(at("a", 1)), 5);
@@ -508,6 +542,10 @@ mod tests {
         // Its own name again, after the carrier has forgotten it.
         names.note(bob.clone(), Some(at("b", 3)), 6);
         assert_eq!(claim(&names, &mirror, &bob, at("b", 1), "b", false), Ok(None));
+        // It knows of more moves than this host, which has lost some; there are not so many.
+        let higher = NameStep::Replace(bob.clone(), at("b", MOST_CLAIMED), 6);
+        assert_eq!(claim(&names, &mirror, &bob, at("b", u64::MAX), "b", false), Ok(Some(higher)));
+        assert!(claim(&names, &mirror, &user, at("b", 1), "b", false).is_err());
         names.overwritten(&bob, 8);
         let again = NameStep::Replace(bob.clone(), at("b", 3), 8);
         assert_eq!(claim(&names, &mirror, &bob, at("b", 1), "b", false), Ok(Some(again.clone())));
@@ -518,7 +556,7 @@ mod tests {
         assert!(claim(&names, &mirror, &bob, at("c", 1), "c", false).is_err());
         let taken = Placement { taken_from: Some(host("b")), ..at("c", 1) };
         assert!(claim(&names, &mirror, &bob, taken.clone(), "c", false).is_err());
-        let next = Placement { taken_from: Some(host("b")), ..after("b", "c", 4) };
+        let next = Placement { taken_from: Some(host("b")), ..at("c", 4) };
         let next = NameStep::Replace(bob.clone(), next, 9);
         assert_eq!(claim(&names, &mirror, &bob, taken, "c", true), Ok(Some(next)));
         mirror.set_away(&host("b"), None);

@@ -28,13 +28,23 @@ impl Placement {
         Self { host, term, taken_from: None, earlier: BTreeSet::new() }
     }
 
+    /// Makes the placement by which a host takes back a name whose agent has not started: that host is none that it had.
+    #[must_use]
+    pub fn taken_to(&self, host: HostName) -> Self {
+        let from = self.host.clone();
+        let mut next = self.moved_to(host);
+        next.earlier.remove(&from);
+        next.taken_from = Some(from);
+        next
+    }
+
     /// Makes the placement that follows this one, on a host.
     #[must_use]
     pub fn moved_to(&self, host: HostName) -> Self {
         let mut earlier = self.earlier.clone();
         earlier.insert(self.host.clone());
         earlier.remove(&host);
-        Self { host, term: self.term + 1, taken_from: None, earlier }
+        Self { host, term: self.term.saturating_add(1), taken_from: None, earlier }
     }
 }
 

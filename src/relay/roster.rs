@@ -216,7 +216,7 @@ impl RosterMirror {
                         continue;
                     }
                     let alive = told.alive && !self.placements.is_given_up(host);
-                    if self.is_elsewhere(name, host, alive) {
+                    if self.is_elsewhere(name, host) {
                         continue;
                     }
                     let told = HostEntry { alive, ..told.clone() };
@@ -232,11 +232,12 @@ impl RosterMirror {
         })?
     }
 
-    /// Whether the word of the host on which a name was placed later counts more than that of this one.
-    fn is_elsewhere(&self, name: &AgentName, host: &HostName, alive: bool) -> bool {
-        let place = self.placements.place_of(name.as_str()).map(|place| place.host);
-        let place = place.filter(|place| place != host).and_then(|place| self.others.get(&place));
-        place.and_then(|it| it.entries.get(name)).is_some_and(|there| there.alive || !alive)
+    /// Whether a name is placed on another host than the one that tells of it, which does not count then: it would get the mail of
+    /// an agent that has ended on its own host. The lead is told of only by a host that may have it.
+    fn is_elsewhere(&self, name: &AgentName, host: &HostName) -> bool {
+        let place = self.placements.place_of(name.as_str());
+        place.is_some_and(|place| place.host != *host)
+            || (name.is_lead() && !self.placements.may_lead(host))
     }
 
     fn remove_gone(&self, roster: &mut Roster) {

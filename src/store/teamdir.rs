@@ -309,6 +309,7 @@ paths! {
     relay_given_up() = "run/.state/relay/given_up.json";
     relay_given_up_lock() = "run/.state/relay/given_up.lock";
     relay_keys() = "run/.state/relay/keys.json";
+    relay_placements() = "run/.state/relay/placements.json";
     relay_invited() = "run/.state/relay/invited.json";
     relay_invited_lock() = "run/.state/relay/invited.lock";
     relay_trusted() = "run/.state/relay/trusted.json";

@@ -18,6 +18,8 @@ pub struct CarrierConfig {
     pub trust: Arc<Trust>,
     /// The seed of the nkey by which this host logs in, for a server that asks for one.
     pub login: Option<String>,
+    /// The fingerprint of the certificate of the servers: no other server is talked to.
+    pub pin: Option<String>,
     /// The maximum size of the stream in bytes when this host makes it; `None` is unlimited. A stream that exists
     /// keeps its own.
     pub mail_max_bytes: Option<u64>,
@@ -26,8 +28,8 @@ pub struct CarrierConfig {
 impl CarrierConfig {
     /// Creates settings without a login and without a maximum.
     pub fn new(servers: Vec<String>, team: &str, host: &str, trust: Arc<Trust>) -> Self {
-        let (login, mail_max_bytes) = (None, None);
-        Self { servers, team: team.into(), host: host.into(), trust, login, mail_max_bytes }
+        let (team, host) = (team.into(), host.into());
+        Self { servers, team, host, trust, login: None, pin: None, mail_max_bytes: None }
     }
 
     pub(super) fn check(&self) -> Result<(), CarrierError> {
@@ -112,9 +114,9 @@ impl Subjects {
     }
 }
 
-/// The first token of the subjects of answers to a host.
+/// The beginning of the subjects of answers to a host.
 pub(super) fn inbox(host: &str) -> String {
-    format!("_INBOX_{host}")
+    format!("_INBOX.{host}")
 }
 
 /// The sending host: the last token of the subject. `None` if that is no host's name.

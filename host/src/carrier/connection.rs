@@ -3,6 +3,7 @@
 use super::config::{CarrierConfig, inbox};
 use super::error::CarrierError;
 use super::timeouts::LIBRARY_TIMEOUT;
+use crate::tls::pinned;
 use async_nats::{Client, ConnectOptions, Event};
 use std::future::{pending, ready};
 use std::sync::Arc;
@@ -67,6 +68,7 @@ impl Connection {
         if let Some(seed) = &config.login {
             options = options.nkey(seed.clone());
         }
+        options = with_pin(options, config.pin.as_deref())?;
         let client = options
             .connect(config.servers.as_slice())
             .await
@@ -120,6 +122,16 @@ impl Connection {
             _ = state.changed() => Err(CarrierError::Disconnected),
         }
     }
+}
+
+/// Restricts a connection to the server with a pin, if there is one.
+pub(super) fn with_pin(
+    options: ConnectOptions,
+    pin: Option<&str>,
+) -> Result<ConnectOptions, CarrierError> {
+    let Some(pin) = pin else { return Ok(options) };
+    let tls = pinned(pin).map_err(|why| CarrierError::Address(why.to_string()))?;
+    Ok(options.require_tls(true).tls_client_config(tls))
 }
 
 fn reconnect_delay(attempts: usize) -> Duration {

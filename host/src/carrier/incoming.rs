@@ -147,6 +147,11 @@ impl Frame {
         Self { from, body, message, mail_number, shared: Arc::clone(shared) }
     }
 
+    /// The number of times that the server has delivered it.
+    pub fn deliveries(&self) -> i64 {
+        self.message.info().map_or(1, |info| info.delivered)
+    }
+
     /// Tells the server to forget the frame. If that fails, the frame comes again after 3 seconds.
     pub async fn acknowledge(self) {
         self.answer(AckKind::Ack).await;

@@ -1,25 +1,32 @@
 //! The one question of a host that is no member of the team yet.
 
 use super::config::{CarrierConfig, Subjects, inbox};
+use super::connection::with_pin;
 use super::error::CarrierError;
 use super::timeouts::REQUEST_TIMEOUT;
 use async_nats::{ConnectOptions, RequestErrorKind};
 use bytes::Bytes;
 use tokio::time::timeout;
 
-/// Asks the authority of a team to let a host join, at one of these servers; returns the answer, which is not signed.
+/// Asks the authority of a team to let a host join, at one of these servers; returns the answer, which is not signed. The host
+/// logs in with a seed that its code gives it, if the server asks for one.
 ///
 /// # Errors
 /// The server or the authority does not answer within some seconds.
 pub(crate) async fn ask_to_join(
     servers: &[String],
+    (pin, login): (Option<&str>, Option<String>),
     (team, host, authority): (&str, &str, &str),
     body: &[u8],
 ) -> Result<Bytes, CarrierError> {
     CarrierConfig::check_names(team, host)?;
     let what = "asking to join";
     let asked = async {
-        let options = ConnectOptions::new().custom_inbox_prefix(inbox(host));
+        let mut options = ConnectOptions::new().custom_inbox_prefix(inbox(host));
+        if let Some(seed) = login {
+            options = options.nkey(seed);
+        }
+        let options = with_pin(options, pin)?;
         let client = options.connect(servers).await;
         let client = client.map_err(|why| CarrierError::Address(why.to_string()))?;
         let subject = Subjects::new(team, host).to("join", authority);

@@ -4,7 +4,7 @@
 //! acknowledge lines end to end. This module therefore promises no delivery. It reports each failure within two
 //! seconds, makes stream, consumer and bucket anew when they vanish, and never lets one operation hold up another.
 //!
-//! What goes out is signed, and what comes in without the signature of its host is dropped (`trust`).
+//! Every message that goes out is signed; one that comes in without the signature of its host is dropped (`trust`).
 //!
 //! It runs on a current-thread tokio runtime with I/O and time enabled.
 

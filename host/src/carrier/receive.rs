@@ -131,7 +131,7 @@ fn event(shared: &Arc<Shared>, kind: Kind, message: Message) -> Option<Incoming>
             shared.open_of(&from, &message.subject, &message.payload).ok()?
         }
     };
-    // What is signed for an answer must not be one for anything else.
+    // A signature for an answer must not be one for anything else.
     let inbox = format!("{}.", inbox(&from));
     let reply = message.reply.filter(|subject| subject.starts_with(&inbox));
     let reply = || reply.map(|subject| Reply::new(subject, shared));

@@ -14,7 +14,7 @@ const MOST_TOLD: usize = 32;
 /// The messages that were not accepted.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
-    /// What they claimed to be, with the time at which it was told.
+    /// The things that they claimed to be, each with the time at which it was told.
     told: Mutex<BTreeMap<String, Instant>>,
 }
 

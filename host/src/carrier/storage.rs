@@ -7,7 +7,7 @@ use super::refusal_log::RefusalLog;
 use super::timeouts::REQUEST_TIMEOUT;
 use crate::trust::{NotTrusted, Opened, Trust};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
-use async_nats::jetstream::kv::{self, Store};
+use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::stream::{DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::jetstream::{self, stream};
 use bytes::Bytes;
@@ -147,8 +147,15 @@ impl Shared {
             Err(_) if !may_make => return Err(CarrierError::StorageMissing),
             // Creation is idempotent at the server, so two hosts may do it at once. It tells the reason of the
             // failure above if that was another one.
-            Err(_) => step(what, self.context.create_key_value(self.bucket_config())).await?,
+            Err(_) => {
+                step(what, self.context.create_stream(self.bucket_config())).await?;
+                step(what, self.context.get_key_value(self.subjects.bucket())).await?
+            }
         };
+        if may_make && store.stream.cached_info().config.allow_rollup {
+            // One message of any host would remove all values.
+            step(what, self.context.update_stream(self.bucket_config())).await?;
+        }
         let mut checked = Storage {
             number: 1,
             generation,
@@ -191,13 +198,20 @@ impl Shared {
         }
     }
 
-    fn bucket_config(&self) -> kv::Config {
-        kv::Config {
-            bucket: self.subjects.bucket(),
-            history: 1,
+    /// A bucket as the library makes it, without a way to remove all values by one message.
+    fn bucket_config(&self) -> stream::Config {
+        let bucket = self.subjects.bucket();
+        stream::Config {
+            name: format!("KV_{bucket}"),
+            subjects: vec![format!("$KV.{bucket}.>")],
+            max_messages_per_subject: 1,
+            discard: DiscardPolicy::New,
             storage: StorageType::File,
             num_replicas: 1,
-            ..kv::Config::default()
+            allow_direct: true,
+            deny_delete: true,
+            allow_rollup: false,
+            ..stream::Config::default()
         }
     }
 

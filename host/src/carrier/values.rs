@@ -53,12 +53,11 @@ pub(super) async fn run(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
 async fn open(shared: &Shared, after: u64) -> Result<(Arc<Storage>, PushConsumer), CarrierError> {
     let what = "watching the bucket of the team";
     let storage = shared.ensure(after).await?;
-    let inbox = shared.connection.client().new_inbox();
-    let unique = inbox.rsplit('.').next().unwrap_or_default();
+    let name = shared.subjects.host();
     let config = push::Config {
-        // The permissions of a host are for consumers that have a name.
-        name: Some(format!("{}-{unique}", shared.subjects.host())),
-        deliver_subject: inbox,
+        // The one that a host may have.
+        name: Some(name.to_owned()),
+        deliver_subject: shared.connection.client().new_inbox(),
         deliver_policy: DeliverPolicy::LastPerSubject,
         filter_subject: format!("{}>", storage.store.prefix),
         ack_policy: AckPolicy::None,
@@ -69,6 +68,8 @@ async fn open(shared: &Shared, after: u64) -> Result<(Arc<Storage>, PushConsumer
         ..push::Config::default()
     };
     let work = async {
+        // That of an earlier connection; there may be none.
+        drop(storage.store.stream.delete_consumer(name).await);
         let made = storage.store.stream.create_consumer(config).await;
         made.map_err(|error| CarrierError::from_nats(what, &error))
     };

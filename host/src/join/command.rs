@@ -1,6 +1,6 @@
 //! `team host join`: makes this folder a host of a team.
 
-use super::code::{JoinAnswer, JoinCode, JoinQuestion};
+use super::code::{JoinAnswer, JoinCode, JoinQuestion, login_of};
 use crate::carrier::ask_to_join;
 use crate::failure::HostFailure;
 use crate::settings::{check_label, known_identity};
@@ -72,14 +72,14 @@ pub(crate) fn join(options: JoinOptions) -> Result<(), HostFailure> {
     let membership = runtime.block_on(ask(&code, &servers, &body))?;
     let keys = HostKeys { membership: Some(membership), ..keys };
     check(&code, &keys)?;
-    let (host, team) = (code.host, code.team);
+    let authority = code.authority.clone();
+    let JoinCode { host, team, pin, .. } = code;
     let labels = (!labels.is_empty()).then_some(labels);
-    let servers = Servers { addresses: servers, is_own: false };
+    let servers = Servers { addresses: servers, pin, ..Servers::default() };
     name_host(&dir, host.clone(), &team, servers, labels).map_err(at_folder)?;
     write_host_keys(&dir, &keys).map_err(at_folder)?;
     let text = format!(
-        "{host} is a host of team {team}, signed in by {}. Its relay: team-host run\n",
-        code.authority
+        "{host} is a host of team {team}, signed in by {authority}. Its relay: team-host run\n"
     );
     drop(io::stdout().write_all(text.as_bytes()));
     Ok(())
@@ -91,14 +91,17 @@ async fn ask(code: &JoinCode, servers: &[String], body: &[u8]) -> Result<Members
     let until = Instant::now() + ANSWER_WITHIN;
     loop {
         let (host, authority) = (code.host.as_str(), code.authority.as_str());
-        let answer = ask_to_join(servers, (&code.team, host, authority), body).await;
-        let why = match answer.map(|answer| serde_json::from_slice(&answer)) {
-            Ok(Ok(JoinAnswer::Joined { membership })) => return Ok(membership),
-            Ok(Ok(JoinAnswer::Refused { why })) => {
+        let login = code.pin.as_ref().and_then(|_| login_of(&code.secret)?.seed().ok());
+        let access = (code.pin.as_deref(), login);
+        let answer = ask_to_join(servers, access, (&code.team, host, authority), body).await;
+        let why = match answer.map(|answer| JoinAnswer::open(&code.secret, &answer)) {
+            Ok(Some(JoinAnswer::Joined { membership })) => return Ok(membership),
+            Ok(Some(JoinAnswer::Refused { why })) => {
                 let hint = format!("get a new code on {authority}: team host invite {host}");
                 return Err(HostFailure::usage(what, why, hint));
             }
-            Ok(Err(why)) => why.to_string(),
+            // The authority has another secret for this host, or somebody else has answered.
+            Ok(None) => format!("the code is not that of the last invitation of {authority}"),
             Err(why) => why.to_string(),
         };
         if Instant::now() > until {
@@ -113,7 +116,9 @@ async fn ask(code: &JoinCode, servers: &[String], body: &[u8]) -> Result<Members
 
 /// Refuses an answer that the authority of the code has not given.
 fn check(code: &JoinCode, keys: &HostKeys) -> Result<(), HostFailure> {
-    let is_theirs = keys.membership.as_ref().is_some_and(|it| it.authority_key == code.key)
+    let is_authority =
+        |it: &Membership| it.authority_key == code.key && it.authority == code.authority;
+    let is_theirs = keys.membership.as_ref().is_some_and(is_authority)
         && Trust::new(&code.team, keys, BTreeMap::new()).is_ok_and(|trust| {
             let own = trust.open("check", &trust.seal("check", b""));
             own.is_ok_and(|own| own.by == code.host)

@@ -3,9 +3,11 @@
 use super::code::JoinCode;
 use crate::failure::HostFailure;
 use crate::membership;
-use crate::settings::{known_identity, parse_host};
+use crate::own_server::own_pin;
+use crate::settings::{known_identity, name_of_machine, parse_host};
 use agent_team::store::relay::{
-    InvitedHost, RelayLock, change_invited_hosts, host_keys, is_served, new_secret,
+    InvitedHost, RelayLock, change_invited_hosts, change_trusted_hosts, host_keys, is_served,
+    new_secret,
 };
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
 use std::io::{self, Write};
@@ -20,6 +22,8 @@ pub(crate) struct InviteOptions {
     pub(crate) root: PathBuf,
     /// The name of the host that is to join.
     pub(crate) host: String,
+    /// The address by which that host reaches this one.
+    pub(crate) address: Option<String>,
 }
 
 /// Invites a host; prints what is to be run there.
@@ -42,13 +46,15 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), HostFailure> {
         return Err(HostFailure::usage(what, "it is the name of this host", hint));
     }
     let dir = TeamDir::look(&options.root).map_err(at_folder)?;
-    if identity.servers.addresses.is_empty() {
+    if identity.servers.addresses.is_empty() && identity.servers.listen.is_none() {
         let why = if identity.servers.is_own {
             "the server of this team is on loopback of this host"
         } else {
             "another host has added this one, and runs its relay"
         };
-        let hint = format!("on the host that has the server: team host add {host}");
+        let hint = format!(
+            "add it over ssh: team host add {host}; or let the server listen for others: team-host run --listen 0.0.0.0:4222"
+        );
         return Err(HostFailure::usage(what, why, hint));
     }
     // The keys of a relay that has not run yet.
@@ -73,19 +79,31 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), HostFailure> {
         until: now + VALID_FOR,
         joined: None,
     };
+    change_trusted_hosts(&dir, |trusted| trusted.admit(&host)).map_err(at_folder)?;
     change_invited_hosts(&dir, |hosts| {
         hosts.retain(|known| known.host != host && known.until > now);
         hosts.push(invited);
     })
     .map_err(at_folder)?;
+    let (servers, pin) = match identity.servers.listen {
+        None => (identity.servers.addresses.join(" "), identity.servers.pin),
+        Some(listen) => {
+            let Some(pin) = own_pin(&dir).map_err(at_folder)? else {
+                let why = "its server has not run yet";
+                return Err(HostFailure::usage(what, why, "start the relay first: team-host run"));
+            };
+            let address = options.address.clone().unwrap_or_else(name_of_machine);
+            (format!("nats://{address}:{}", listen.port()), Some(pin))
+        }
+    };
     let code = JoinCode {
         team: identity.team,
         host: host.clone(),
         authority: identity.host,
         key: membership.authority_key,
         secret,
+        pin,
     };
-    let servers = identity.servers.addresses.join(" ");
     let mut text = format!(
         "In the folder of the team on {host}, within an hour:\n\n  team host join {servers} --code {}\n",
         code.text()

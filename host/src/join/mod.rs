@@ -13,5 +13,6 @@ mod command;
 mod invite;
 
 pub(crate) use answer::answer;
+pub(crate) use code::login_of;
 pub(crate) use command::{JoinOptions, join};
 pub(crate) use invite::{InviteOptions, invite};

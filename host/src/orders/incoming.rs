@@ -53,7 +53,7 @@ impl OrdersIn {
             tokio::spawn(answer(reply, Some(OrderAnswer::Refused { why })));
             return;
         };
-        // A stop needs no more than membership: a member of any host can ask for it by mail as well.
+        // A person stops a member from any host.
         if !matches!(order, Order::Stop(_)) && !self.placements.may_lead(&from) {
             tracing::warn!(%from, %id, "an order of a host that may not have the lead is refused");
             let why = format!("that host obeys no orders of {from}: `leads` in its host.toml");

@@ -1,18 +1,21 @@
-//! The server that the relay of this host runs itself, on loopback, for hosts that it reaches over ssh.
+//! The server that the relay of this host runs itself: on loopback, for hosts that it reaches over ssh, or for all that join.
 
 mod config;
+
+pub(crate) use config::ServerSettings;
 
 use crate::child::Child;
 use crate::failure::HostFailure;
 use crate::inbound::offload;
+use crate::tls::{ServerCertificate, pin_of};
 use agent_team::relay::{ask_to_end, ask_to_reload, end_with_parent};
-use agent_team::store::relay::{ServerFiles, SignedInHost, trusted_hosts};
-use agent_team::store::{StoreError, TeamDir};
-use config::Access;
+use agent_team::store::relay::{ServerFiles, invited_hosts, trusted_hosts};
+use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
+use config::AllowedHosts;
 use std::env;
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as StdCommand, ExitStatus, Stdio};
@@ -49,6 +52,8 @@ pub(crate) struct ServerAccess {
     pub(crate) addresses: Vec<String>,
     /// Whether hosts log in by their keys.
     pub(crate) asks_for_login: bool,
+    /// The fingerprint of its certificate.
+    pub(crate) pin: Option<String>,
 }
 
 /// A server that runs.
@@ -57,13 +62,12 @@ pub(crate) struct OwnServer {
     program: PathBuf,
     dir: TeamDir,
     files: ServerFiles,
-    port: u16,
-    team: String,
-    /// The public key by which this host logs in.
-    own_key: String,
-    /// The other hosts that may log in.
-    hosts: Vec<SignedInHost>,
-    /// Notified when they have changed.
+    /// The address at which this host reaches it.
+    address: SocketAddr,
+    settings: ServerSettings,
+    pin: Option<String>,
+    allowed: AllowedHosts,
+    /// Notified when other hosts may log in than before.
     changed: Arc<Notify>,
 }
 
@@ -103,12 +107,11 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
 }
 
 impl OwnServer {
-    /// Starts a server on a free port of loopback, at which only the hosts of the team log in, and waits until it takes
-    /// connections.
+    /// Starts a server at which only the hosts of the team log in, and waits until it takes connections.
     pub(crate) async fn start(
         dir: &TeamDir,
         program: PathBuf,
-        (team, own_key): (String, String),
+        settings: ServerSettings,
     ) -> Result<Self, HostFailure> {
         let at_folder = |why: &dyn std::error::Error| {
             HostFailure::of(
@@ -118,23 +121,36 @@ impl OwnServer {
             )
         };
         let files = ServerFiles::create(dir).map_err(|why| at_folder(&why))?;
-        let port = free_port().map_err(|why| at_folder(&why))?;
-        let hosts = trusted_hosts(dir).map_err(|why| at_folder(&why))?.signed_in;
-        let access = Access { team: &team, own_key: &own_key, hosts: &hosts };
-        files.write_config(&config::text(&files, port, &access)).map_err(|why| at_folder(&why))?;
+        let pin = match settings.listen {
+            None => None,
+            Some(_) => Some(certificate(&files).map_err(|why| at_folder(&*why))?),
+        };
+        let listens_at = match settings.listen {
+            Some(at) => at,
+            None => free_address().map_err(|why| at_folder(&why))?,
+        };
+        let allowed = allowed_hosts(dir).map_err(|why| at_folder(&why))?;
+        let text = config::text(&files, listens_at, &settings, &allowed);
+        files.write_config(&text).map_err(|why| at_folder(&why))?;
         let child = spawn(&program, &files);
         let child = child
             .map_err(|why| HostFailure::of("the server cannot be started", &why, HOW_TO_GET))?;
+        let mut address = listens_at;
+        if address.ip().is_unspecified() {
+            address.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
         let (dir, changed) = (dir.clone(), Arc::default());
-        let mut server = Self { child, program, dir, files, port, team, own_key, hosts, changed };
+        let mut server =
+            Self { child, program, dir, files, address, settings, pin, allowed, changed };
         server.until_ready().await?;
         Ok(server)
     }
 
     pub(crate) fn access(&self) -> ServerAccess {
         ServerAccess {
-            addresses: vec![format!("nats://127.0.0.1:{}", self.port)],
+            addresses: vec![format!("nats://{}", self.address)],
             asks_for_login: true,
+            pin: self.pin.clone(),
         }
     }
 
@@ -143,14 +159,15 @@ impl OwnServer {
         Arc::clone(&self.changed)
     }
 
-    pub(crate) fn port(&self) -> u16 {
-        self.port
+    /// Returns the address at which this host reaches it.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     async fn until_ready(&mut self) -> Result<(), HostFailure> {
         let until = Instant::now() + READY_WITHIN;
         loop {
-            if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.is_ok() {
+            if TcpStream::connect(self.address).await.is_ok() {
                 return Ok(());
             }
             let why = match self.child.try_wait() {
@@ -210,16 +227,17 @@ impl OwnServer {
 
     async fn reload(&mut self) -> Result<(), StoreError> {
         let dir = self.dir.clone();
-        let hosts = offload(move || trusted_hosts(&dir)).await?.signed_in;
-        if hosts == self.hosts {
+        let allowed = offload(move || allowed_hosts(&dir)).await?;
+        if allowed == self.allowed {
             return Ok(());
         }
-        let access = Access { team: &self.team, own_key: &self.own_key, hosts: &hosts };
-        let text = config::text(&self.files, self.port, &access);
+        let at = self.settings.listen.unwrap_or(self.address);
+        let text = config::text(&self.files, at, &self.settings, &allowed);
         let files = self.files.clone();
         offload(move || files.write_config(&text)).await?;
-        tracing::info!(hosts = hosts.len(), "the hosts that may log in at the server have changed");
-        self.hosts = hosts;
+        let (hosts, invited) = (allowed.signed_in.len(), allowed.invited.len());
+        tracing::info!(hosts, invited, "the hosts that may log in at the server have changed");
+        self.allowed = allowed;
         ask_to_reload(self.child.id());
         Ok(())
     }
@@ -239,8 +257,32 @@ fn words(ended: io::Result<ExitStatus>) -> String {
     ended.map_or_else(|why| why.to_string(), |status| status.to_string())
 }
 
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// Returns the hosts that may log in now.
+fn allowed_hosts(dir: &TeamDir) -> Result<AllowedHosts, StoreError> {
+    let now = SystemClock.now();
+    let invited = invited_hosts(dir)?;
+    let invited = invited.into_iter().filter(|it| it.until > now && it.joined.is_none()).collect();
+    Ok(AllowedHosts { signed_in: trusted_hosts(dir)?.signed_in, invited })
+}
+
+/// Returns the pin of the server of a host; `None` if it has not run yet.
+pub(crate) fn own_pin(dir: &TeamDir) -> Result<Option<String>, StoreError> {
+    let certificate = ServerFiles::create(dir)?.read_certificate()?;
+    Ok(certificate.as_deref().and_then(pin_of))
+}
+
+/// Returns the pin of the certificate of the server, which is made at the first start.
+fn certificate(files: &ServerFiles) -> Result<String, Box<dyn std::error::Error>> {
+    if let Some(pin) = files.read_certificate()?.as_deref().and_then(pin_of) {
+        return Ok(pin);
+    }
+    let ServerCertificate { certificate, key } = ServerCertificate::new()?;
+    files.write_certificate(&certificate, &key)?;
+    pin_of(&certificate).ok_or_else(|| "the certificate cannot be read".into())
 }
 
 /// Starts the server, whose files other users cannot read.

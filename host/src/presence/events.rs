@@ -1,4 +1,4 @@
-//! What the task for members and hosts hears, and what hosts tell each other of themselves.
+//! The events of the task for members and hosts, and the values that hosts tell each other of themselves.
 
 use crate::carrier::{Reply, StoredValue};
 use crate::name_claims::PlaceOutcome;

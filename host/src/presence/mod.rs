@@ -20,7 +20,7 @@ use agent_team::relay::{
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::AgentName;
-use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
+use agent_team::wire::carried::{HostName, RELAY_PROTOCOL, ValueVersion};
 use events::{Beat, HeardHost, HostValue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
@@ -61,6 +61,8 @@ pub(crate) struct PresenceTask {
     hosts: BTreeMap<HostName, HeardHost>,
     /// The names of the own members that the other hosts know.
     named: Option<BTreeSet<String>>,
+    /// The version of what this host has told last.
+    told: Option<ValueVersion>,
     has_changed: bool,
     written: Option<Instant>,
     recorded: Vec<KnownHost>,
@@ -102,6 +104,7 @@ impl PresenceTask {
             mirror,
             hosts: BTreeMap::new(),
             named: None,
+            told: None,
             // The members that the roster names from before get their mailboxes at once.
             has_changed: true,
             written: None,
@@ -206,7 +209,10 @@ impl PresenceTask {
         if self.is_named {
             return Ok(());
         }
-        if self.sees_other_team && self.withdrawals.has_signed_nobody_in().await {
+        if self.sees_other_team
+            && !self.identity.servers.is_own
+            && self.withdrawals.has_signed_nobody_in().await
+        {
             return Err(NameLost::OtherTeam(self.identity.team.clone()));
         }
         self.is_named = true;
@@ -223,8 +229,8 @@ impl PresenceTask {
         value: &StoredValue,
         revision: u64,
     ) -> Result<(), NameLost> {
-        // What nobody has signed may come again and again: it is put right with the next sign of life.
-        let is_signed = matches!(value, StoredValue::Signed { .. });
+        // A value that nobody has signed may come again and again: it is put right with the next sign of life.
+        let is_signed = value.of(self.withdrawals.authority()).is_some();
         if self.names.note(key, value, revision) {
             // Of two hosts, the entry of that one counts on which the name was placed last.
             self.has_changed = true;
@@ -275,10 +281,14 @@ impl PresenceTask {
             }
             return;
         };
+        let value = serde_json::from_slice::<HostValue>(signed).ok();
         if is_own {
+            // Somebody has put back what this host has told before.
+            if value.and_then(|value| value.told) != self.told {
+                self.named = None;
+            }
             return;
         }
-        let value = serde_json::from_slice::<HostValue>(signed).ok();
         if let (Some(value), Some(mirror)) = (&value, &mut self.mirror) {
             mirror.note_names(host, value.members.clone(), value.told.clone());
         }
@@ -373,12 +383,12 @@ impl PresenceTask {
             protocol: RELAY_PROTOCOL,
             labels: self.identity.labels.clone(),
             members: members.clone(),
-            told,
+            told: told.clone(),
         };
         let Ok(value) = serde_json::to_vec(&value) else { return };
         let key = format!("{HOST_KEY}{}", self.identity.host);
         match self.carrier.put(&key, value.into()).await {
-            Ok(_) => self.named = Some(members),
+            Ok(_) => (self.named, self.told) = (Some(members), told),
             Err(why) => tracing::info!(%why, "this host is not made known"),
         }
     }

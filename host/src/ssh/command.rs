@@ -4,6 +4,7 @@ use crate::child::Child;
 use agent_team::relay::end_with_parent;
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command as StdCommand, Output, Stdio};
@@ -22,7 +23,7 @@ const OPTIONS: [&str; 6] = [
     "ServerAliveCountMax=3",
 ];
 
-/// The options of the call that stays: another program that listens at the port there must not get the password.
+/// The options of the call that stays: another program that listens at the port there must not take its place.
 const LINK_OPTIONS: [&str; 1] = ["ExitOnForwardFailure=yes"];
 
 /// The program `ssh`.
@@ -84,7 +85,7 @@ impl Ssh {
     }
 
     /// Starts a command on a host that stays as long as its standard input. With `tunnel`, that port of its loopback leads
-    /// to the second one, of this host.
+    /// to an address of this host.
     ///
     /// # Errors
     /// `ssh` cannot be started.
@@ -92,14 +93,14 @@ impl Ssh {
         &self,
         destination: &str,
         command: &str,
-        tunnel: Option<(u16, u16)>,
+        tunnel: Option<(u16, SocketAddr)>,
     ) -> io::Result<Child> {
         let mut ssh = self.command(&OPTIONS);
         for option in LINK_OPTIONS {
             ssh.args(["-o", option]);
         }
         if let Some((there, here)) = tunnel {
-            ssh.arg("-R").arg(format!("127.0.0.1:{there}:127.0.0.1:{here}"));
+            ssh.arg("-R").arg(format!("127.0.0.1:{there}:{here}"));
         }
         ssh.arg("--").arg(destination).arg(command).process_group(0);
         ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -8,6 +8,7 @@ use crate::sign_in::SignIn;
 use agent_team::store::relay::{SshHost, new_secret};
 use agent_team::wire::carried::HostName;
 use std::io;
+use std::net::SocketAddr;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -51,8 +52,8 @@ pub(super) struct Link {
     pub(super) team: String,
     pub(super) access: ServerAccess,
     pub(super) sign_in: SignIn,
-    /// The port of the server on loopback of this host, if it is reached through a tunnel.
-    pub(super) port: Option<u16>,
+    /// The address of the server on this host, if it is reached through a tunnel.
+    pub(super) server: Option<SocketAddr>,
     pub(super) news: mpsc::UnboundedSender<LinkNews>,
 }
 
@@ -91,7 +92,8 @@ impl Link {
     async fn connect(&self, end: &mut watch::Receiver<bool>) -> io::Result<String> {
         let SshHost { host, destination, folder, program, labels } = &self.host;
         // A port that an earlier connection had may not be free yet.
-        let tunnel = self.port.map(|here| random_port().map(|there| (there, here))).transpose()?;
+        let tunnel =
+            self.server.map(|here| random_port().map(|there| (there, here))).transpose()?;
         let servers = match tunnel {
             Some((there, _)) => vec![format!("nats://127.0.0.1:{there}")],
             None => self.access.addresses.clone(),
@@ -102,6 +104,7 @@ impl Link {
             servers,
             labels: labels.clone(),
             asks_for_login: self.access.asks_for_login,
+            pin: self.access.pin.clone(),
         };
         let line = serde_json::to_string(&invitation)? + "\n";
         let run = format!(

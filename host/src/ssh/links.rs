@@ -9,6 +9,7 @@ use agent_team::store::relay::{SshHost, SshLink, ssh_hosts, write_ssh_links};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::carried::HostName;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -22,8 +23,8 @@ pub(crate) struct SshLinks {
     pub(crate) dir: TeamDir,
     pub(crate) access: ServerAccess,
     pub(crate) sign_in: SignIn,
-    /// The port of the own server on loopback.
-    pub(crate) port: Option<u16>,
+    /// The address of the own server on this host.
+    pub(crate) server: Option<SocketAddr>,
 }
 
 struct Running {
@@ -87,7 +88,7 @@ impl SshLinks {
                 team: self.sign_in.team.clone(),
                 access: self.access.clone(),
                 sign_in: self.sign_in.clone(),
-                port: self.port,
+                server: self.server,
                 news: news.clone(),
             };
             let (end, ended) = watch::channel(false);

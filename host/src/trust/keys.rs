@@ -16,6 +16,9 @@ pub enum KeyError {
     /// A key cannot be read.
     #[error("a key in run/.state/relay/keys.json cannot be read")]
     Invalid,
+    /// The certificate of the host was withdrawn.
+    #[error("the certificate of this host was withdrawn: it is no host of the team any more")]
+    Withdrawn,
     /// The host has keys, and no host has signed it in.
     #[error("no host has signed this one in")]
     NoMember,
@@ -28,6 +31,16 @@ pub struct PublicKeys {
     pub signing: String,
     /// The key by which it logs in at the server, as nkeys write it.
     pub connection: String,
+}
+
+impl PublicKeys {
+    /// Whether both are keys. Others would spoil the configuration of the server.
+    pub(crate) fn are_valid(&self) -> bool {
+        let connection = nkeys::KeyPair::from_public_key(&self.connection);
+        let signing = URL_SAFE_NO_PAD.decode(&self.signing);
+        connection.is_ok_and(|key| key.key_pair_type() == nkeys::KeyPairType::User)
+            && signing.is_ok_and(|key| key.len() == 32)
+    }
 }
 
 /// Makes the keys of a host.

@@ -1,4 +1,4 @@
-//! What a host tells the others is signed by its own key, and the key by one host of the team, its *authority*.
+//! Every host signs its messages by its own key, and one host of the team, its *authority*, signs the keys.
 //!
 //! The permissions of a server do not keep a host from writing in the name of another one: the server itself publishes
 //! answers to any subject that a question names. So the relays trust signatures alone. Each message begins with a line of the
@@ -76,7 +76,11 @@ impl Trust {
         let authority_key =
             URL_SAFE_NO_PAD.decode(&membership.authority_key).map_err(|_| KeyError::Invalid)?;
         let own = Certificate::parse(team, &membership.certificate, &authority_key);
-        let own_serial = own.map_err(|_| KeyError::Invalid)?.serial;
+        let own = own.map_err(|_| KeyError::Invalid)?;
+        let own_serial = own.serial;
+        if least_serials.get(&own.host).is_some_and(|least| own_serial < *least) {
+            return Err(KeyError::Withdrawn);
+        }
         let state = Mutex::new(TrustState { least_serials, verified: BTreeMap::new() });
         Ok(Self { team: team.into(), key, own_serial, membership, authority_key, state })
     }
@@ -94,12 +98,18 @@ impl Trust {
             authority_key: public,
             certificate: own.sign(team, &key),
             is_limited: false,
+            least_serials: BTreeMap::new(),
         })
     }
 
     /// The host that signs the others in.
     pub fn authority(&self) -> &HostName {
         &self.membership.authority
+    }
+
+    /// The public key of the authority.
+    pub(crate) fn authority_key(&self) -> &str {
+        &self.membership.authority_key
     }
 
     /// Whether the server lets this host do only what it needs.
@@ -124,6 +134,7 @@ impl Trust {
             authority_key: self.membership.authority_key.clone(),
             certificate: certificate.sign(&self.team, &self.key),
             is_limited,
+            least_serials: self.lock().least_serials.clone(),
         }
     }
 
@@ -259,8 +270,12 @@ mod tests {
         let forged = format!("{}.{rest}", URL_SAFE_NO_PAD.encode(forged));
         assert_eq!(b.open("x", &forged.into()), Err(NotTrusted::Certificate));
         // A member is no authority.
-        let d = member(&b, "d", 1);
-        assert_eq!(a.open("x", &d.seal("x", b"")), Err(NotTrusted::Certificate));
+        let mut keys = new_keys().unwrap();
+        let public = public_keys(&keys).unwrap();
+        let (signing, connection) = (public.signing, public.connection);
+        let entry = SignedInHost { host: host("d"), signing, connection, serial: 1 };
+        keys.membership = Some(b.sign_in(&entry, true));
+        assert!(matches!(Trust::new(TEAM, &keys, BTreeMap::new()), Err(KeyError::Invalid)));
     }
 
     #[test]
@@ -271,7 +286,7 @@ mod tests {
         a.raise_least_serials(&BTreeMap::from([(host("b"), 2)]));
         assert_eq!(a.open("x", &first.seal("x", b"")), Err(NotTrusted::Withdrawn(host("b"))));
         a.open("x", &second.seal("x", b"")).unwrap();
-        // What a server that was put back says lowers nothing.
+        // A server that was put back lowers nothing.
         a.raise_least_serials(&BTreeMap::from([(host("b"), 1)]));
         assert_eq!(a.least_serial(&host("b")), 2);
     }

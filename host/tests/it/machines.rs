@@ -7,7 +7,7 @@ use crate::rig::nats_server::{NatsServer, ServerOptions};
 use crate::rig::process::{signal, spawn_tied, wait_until};
 use crate::skips::skipped;
 use agent_team::bus::{Bus, MailLimits};
-use agent_team::store::{Fsync, SystemClock, TeamDir, relay, roster};
+use agent_team::store::{Fsync, SystemClock, TeamDir, roster};
 use agent_team::wire::AgentName;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -75,6 +75,35 @@ impl Machines {
                 machine.join(first);
                 machine.start_relay();
             }
+        }
+        Some(Self { all, server, network })
+    }
+
+    /// Creates the same, with a server that the first host runs itself, and that the others reach over TLS.
+    pub(crate) fn at_own_server_or_skip(names: &[&str]) -> Option<Self> {
+        let nats_server = find_or_skip(skipped)?;
+        let network = Network::or_skip(names, skipped)?;
+        let address = format!("{}:4222", network.host(names[0]).address());
+        // Nobody uses it.
+        let server = NatsServer::on(network.hub(), &nats_server, &ServerOptions::default());
+        let machine = |name: &&str| {
+            let mut machine = Machine::new(network.host(name).clone(), format!("nats://{address}"));
+            let mut args = vec!["run"];
+            if *name == names[0] {
+                args.extend(["--name", name, "--team", TEAM, "--listen", &address]);
+            }
+            let args = args.into_iter().map(str::to_owned).collect();
+            machine.relay_program = Some((program("team-host"), args));
+            let server = ("TEAM_NATS_SERVER".to_owned(), nats_server.display().to_string());
+            machine.relay_environment.push(server);
+            machine
+        };
+        let mut all: Vec<_> = names.iter().map(machine).collect();
+        let (first, others) = all.split_first_mut()?;
+        first.start_relay();
+        for machine in others {
+            machine.join(first);
+            machine.start_relay();
         }
         Some(Self { all, server, network })
     }
@@ -203,8 +232,14 @@ impl Machine {
 
     /// Returns the code by which a host may join.
     pub(crate) fn invitation(&self, host: &str) -> String {
-        assert!(wait_until(DEADLINE, || relay::host_keys(&self.dir).unwrap().is_some()));
-        let invited = self.team_ok(&["host", "invite", host]);
+        // Its relay may just start.
+        let mut invited = String::new();
+        let is_invited = wait_until(DEADLINE, || {
+            let output = self.team(&["host", "invite", host]);
+            invited = String::from_utf8_lossy(&output.stdout).into_owned();
+            output.status.success()
+        });
+        assert!(is_invited, "{}", self.describe());
         let code = invited.split("--code ").nth(1).and_then(|rest| rest.split_whitespace().next());
         code.unwrap().to_owned()
     }

@@ -61,9 +61,13 @@ fn an_agent_that_has_ended_starts_on_another_host_and_gets_its_mail_there() {
 
 #[test]
 fn the_lead_may_start_on_another_host_after_its_end() {
-    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
-    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let ann = machines.get_mut("ann");
     ann.limit("leads = [\"ann\", \"gpu1\"]\n");
+    assert_eq!(ann.end_relay(), Some(0));
+    ann.start_relay();
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    machines.eventually("gpu1 hears ann", || gpu.team_ok(&["host", "ls"]).contains(" up "));
     ann.team_ok(&["lead", "--model", "rehearsal", "-p", "hello"]);
     machines.eventually("gpu1 knows the end of the lead", || gpu.is_alive("lead") == Some(false));
     gpu.team_ok(&["lead", "--model", "rehearsal", "-p", "hello"]);

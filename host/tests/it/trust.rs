@@ -59,7 +59,7 @@ impl Attacker {
         let (identity, keys) = keys_of(team);
         let (sender, refusals) = mpsc::unbounded_channel();
         let client = ConnectOptions::with_nkey(keys.connection.clone())
-            .custom_inbox_prefix(format!("_INBOX_{}", identity.host))
+            .custom_inbox_prefix(format!("_INBOX.{}", identity.host))
             .event_callback(move |event| {
                 drop(sender.send(event.to_string()));
                 std::future::ready(())
@@ -220,7 +220,7 @@ fn a_host_with_every_right_of_its_user_does_nothing_in_the_name_of_others() {
     }
 }
 
-/// What the permissions of the user forbid.
+/// Tries everything that the permissions of the user forbid.
 async fn refused_by_the_server(attacker: &mut Attacker) {
     let forged = frame("gpu1", "carol", "alice", "forged: published");
     for (subject, body) in [
@@ -241,19 +241,34 @@ async fn refused_by_the_server(attacker: &mut Attacker) {
         ("$JS.API.STREAM.MSG.GET.MAIL_demo", b"{\"seq\":1}"),
         ("$JS.API.DIRECT.GET.KV_team_demo", b"{\"seq\":1}"),
         ("$JS.API.CONSUMER.DELETE.MAIL_demo.gpu1", b""),
+        ("$JS.API.CONSUMER.DELETE.KV_team_demo.gpu1", b""),
+        ("$JS.API.CONSUMER.CREATE.KV_team_demo.x.$KV.team_demo.>", b"{}"),
         ("$JS.API.CONSUMER.MSG.NEXT.MAIL_demo.gpu1", b"1"),
         ("$JS.API.CONSUMER.CREATE.MAIL_demo", b"{}"),
         ("$JS.API.CONSUMER.DURABLE.CREATE.MAIL_demo.x", b"{}"),
         ("$JS.API.CONSUMER.CREATE.MAIL_demo.gpu2.t.demo.mail.gpu1.>", b"{}"),
     ] {
-        let reply = subject.starts_with("$JS").then_some("_INBOX_gpu2.answer");
+        let reply = subject.starts_with("$JS").then_some("_INBOX.gpu2.answer");
         assert!(attacker.is_refused(subject, reply, body).await, "{subject}");
+        // A question to itself, with that subject for the answer.
+        let own = "t.demo.sync.gpu2.gpu2";
+        let mut asked = attacker.client.subscribe("t.demo.sync.gpu2.>").await.unwrap();
+        assert!(!attacker.is_refused(own, Some(subject), b"{}").await);
+        timeout(ANSWER, futures_util::StreamExt::next(&mut asked)).await.unwrap().unwrap();
+        assert!(attacker.is_refused(subject, reply, body).await, "{subject} as an answer");
     }
     for subject in
-        ["t.demo.mail.gpu1.>", "t.demo.mail.>", "t.demo.claim.ann.>", "_INBOX_ann.>", "$KV.>", ">"]
+        ["t.demo.mail.gpu1.>", "t.demo.mail.>", "t.demo.claim.ann.>", "_INBOX.ann.>", "$KV.>", ">"]
     {
         assert!(attacker.may_not_read(subject).await, "{subject}");
     }
+    // One message that would remove all values of the bucket.
+    let mut rollup = async_nats::HeaderMap::new();
+    rollup.insert("Nats-Rollup", "all");
+    let own = attacker.trust.seal("kv.demo.member.gpu2.x", b"{}");
+    let context = async_nats::jetstream::new(attacker.client.clone());
+    let put = context.publish_with_headers("$KV.team_demo.member.gpu2.x", rollup, own);
+    assert!(put.await.unwrap().await.is_err(), "a bucket takes no rollup");
     // The subject names its own mail, and the body that of another host.
     let subject = "$JS.API.CONSUMER.CREATE.MAIL_demo.gpu2.t.demo.mail.gpu2.>";
     let other = json!({
@@ -266,7 +281,7 @@ async fn refused_by_the_server(attacker: &mut Attacker) {
     assert!(answer["error"].is_object(), "{answer}");
 }
 
-/// What the server itself publishes in the name of others, and the hosts do not trust.
+/// Has the server publish in the name of others, which the hosts do not trust.
 async fn not_trusted(attacker: &mut Attacker) {
     for subject in PUBLISHED_BY_SERVER {
         let is_refused =
@@ -279,7 +294,7 @@ async fn not_trusted(attacker: &mut Attacker) {
     delivered_by_server(attacker, &stored, orders).await;
 }
 
-/// What it may send in its own name, and other hosts refuse.
+/// Sends in its own name, within its permissions, and the other hosts refuse it.
 async fn refused_by_hosts(attacker: &mut Attacker) {
     // Mail of a member of another host.
     let subject = "t.demo.mail.gpu1.gpu2";
@@ -369,5 +384,54 @@ fn a_code_is_of_use_to_one_host_and_only_the_first_one_invites() {
     for file in ["host.json", "log.jsonl", "hosts.json"] {
         let read = fs::read_to_string(gpu.dir.root().join("run/.state/relay").join(file)).unwrap();
         assert!(!read.contains(&secrets.signing) && !read.contains(&secrets.connection), "{file}");
+    }
+}
+
+#[test]
+fn hosts_that_join_at_the_server_of_another_one_talk_over_tls_with_it_alone() {
+    let Some(mut machines) = Machines::at_own_server_or_skip(&["ann", "gpu1", "mini"]) else {
+        return;
+    };
+    let mut carol = machines.get("gpu1").start_member("carol");
+    let mut dave = machines.get("mini").start_member("dave");
+    machines.wait_known("carol", true);
+    machines.wait_known("dave", true);
+    machines.get("mini").team_ok(&["send", "carol", "over TLS"]);
+    machines.eventually("it arrives", || machines.get("gpu1").has_mail("carol", "over TLS"));
+    let log = machines.get("ann").dir.root().join("run/.state/relay/nats/log");
+    let log = fs::read_to_string(log).unwrap();
+    assert!(!log.contains("Violation"), "every host may do what it needs:\n{log}");
+
+    // Without TLS the server says nothing, and a server with another certificate is none.
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let at = std::net::SocketAddr::from((ann.address(), 4222));
+    let greeting = machines.network.host("gpu1").enter(|| {
+        let mut line = String::new();
+        let stream = std::net::TcpStream::connect(at).unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stream), &mut line).unwrap();
+        line
+    });
+    assert!(greeting.contains(r#""tls_required":true"#), "{greeting}");
+    let host = gpu.dir.root().join("run/.state/relay/host.json");
+    let known: Value = serde_json::from_str(&fs::read_to_string(&host).unwrap()).unwrap();
+    assert_eq!(known["servers"], json!([format!("nats://{at}")]));
+    let pin = known["pin"].as_str().unwrap().to_owned();
+    machines.get_mut("gpu1").kill_relay();
+    let text = fs::read_to_string(&host).unwrap();
+    let other = format!("{}{}", if pin.starts_with('A') { "B" } else { "A" }, &pin[1..]);
+    crate::rig::files::write_private(&host, text.replace(&pin, &other));
+    machines.get_mut("gpu1").start_relay();
+    machines.eventually("the server is not trusted", || {
+        let log = machines.get("gpu1").dir.root().join("run/.state/relay/log.jsonl");
+        fs::read_to_string(log).unwrap().contains("there is no connection to the server")
+    });
+    machines.get("ann").team_ok(&["host", "rm", "mini"]);
+    machines.eventually("a host that is removed is told so", || {
+        let said = fs::read_to_string(machines.get("mini").folder().join("relay.err")).unwrap();
+        said.to_lowercase().contains("authorization violation")
+    });
+    for child in [&mut carol, &mut dave] {
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

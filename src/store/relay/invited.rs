@@ -27,6 +27,14 @@ impl fmt::Debug for InvitedHost {
     }
 }
 
+/// Returns the invited hosts, also those whose time is over.
+///
+/// # Errors
+/// The file exists and cannot be read.
+pub fn invited_hosts(dir: &TeamDir) -> Result<Vec<InvitedHost>, StoreError> {
+    lists::read(&dir.relay_invited())
+}
+
 /// Changes the invited hosts, under a lock; returns what the change returns.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ pub use given_up::{GivenUpHost, change_given_up_hosts, given_up_hosts};
 pub use host_supervisor::{
     HostSupervisorLock, is_supervised, open_host_supervisor_log, open_host_supervisor_printed,
 };
-pub use invited::{InvitedHost, change_invited_hosts};
+pub use invited::{InvitedHost, change_invited_hosts, invited_hosts};
 pub use orders::{
     ORDER_HELD_FOR, make_order_folders, open_orders, order_id, put_answer, put_order, read_answer,
     read_order, remove_old_orders, remove_order,
@@ -37,8 +37,8 @@ pub use server::{ServerFiles, new_secret};
 pub use ssh::{SshHost, SshLink, change_ssh_hosts, ssh_hosts, ssh_links, write_ssh_links};
 pub use terms::OwnTerms;
 pub use trust::{
-    HostKeys, Membership, SignedInHost, TrustedHosts, change_trusted_hosts, host_keys,
-    trusted_hosts, write_host_keys,
+    HostKeys, Membership, SignInRefusal, SignedInHost, TrustedHosts, change_trusted_hosts,
+    host_keys, trusted_hosts, write_host_keys,
 };
 
 use super::file::atomic::{Fsync, pretty_json, replace};
@@ -51,10 +51,12 @@ use crate::wire::carried::{Epoch, HostName, ValueVersion};
 use crate::wire::limits::LOG_BYTES;
 use crate::wire::{AgentName, WallTime};
 use ring::rand::{SecureRandom, SystemRandom};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// The most bytes of the file with the identity of the host.
@@ -93,6 +95,12 @@ pub struct Servers {
     /// Whether the relay of this host runs the server.
     #[serde(default, rename = "own_server", skip_serializing_if = "std::ops::Not::not")]
     pub is_own: bool,
+    /// The address and port at which the own server listens for other hosts; `None` for loopback and any port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// The fingerprint of the certificate of the servers, if they have one that they have made themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin: Option<String>,
 }
 
 impl Servers {
@@ -236,6 +244,23 @@ pub fn own_names(dir: &TeamDir) -> Result<BTreeMap<AgentName, u64>, StoreError> 
     let terms: Option<BTreeMap<String, u64>> = read_json(&dir.relay_names(), MOST_NAME_BYTES)?;
     let name = |(name, term): (String, u64)| Some((AgentName::mailbox(&name).ok()?, term));
     Ok(terms.unwrap_or_default().into_iter().filter_map(name).collect())
+}
+
+/// Records the places of all names, of which this host is the authority. The caller holds the relay's lock.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_placements(dir: &TeamDir, placements: &impl Serialize) -> Result<(), StoreError> {
+    let path = dir.relay_placements();
+    Ok(replace(&path, &pretty_json(placements, &path)?, Fsync::Always)?)
+}
+
+/// Returns the recorded places of all names; `None` if there are none.
+///
+/// # Errors
+/// The file exists and cannot be read.
+pub fn placements<T: DeserializeOwned>(dir: &TeamDir) -> Result<Option<T>, StoreError> {
+    Ok(read_json(&dir.relay_placements(), MOST_NAME_BYTES)?)
 }
 
 /// Returns the time at which the roster, the list of hosts or an outbox changed last, in whole seconds.

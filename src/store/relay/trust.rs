@@ -8,7 +8,7 @@ use crate::store::file::read::read_json;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::carried::HostName;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The secret keys of this host, and its membership in a team: `keys.json`.
@@ -41,6 +41,9 @@ pub struct Membership {
     /// Whether the server lets this host do only what it needs, so that stream and bucket are made by the authority.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_limited: bool,
+    /// The least serial numbers of the hosts whose earlier certificates were withdrawn before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub least_serials: BTreeMap<HostName, u64>,
 }
 
 /// A host that this one has signed in.
@@ -65,17 +68,46 @@ pub struct TrustedHosts {
     /// The least serial number of each host whose earlier certificates were withdrawn.
     #[serde(default)]
     pub least_serials: BTreeMap<HostName, u64>,
+    /// The hosts that a person has removed. They are not signed in until a person adds or invites them again.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub removed: BTreeSet<HostName>,
+}
+
+/// The reason for which a host is not signed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SignInRefusal {
+    /// A person has removed it.
+    #[error("it was removed from the team")]
+    Removed,
+    /// Another host has one of its keys.
+    #[error("another host has one of its keys")]
+    KeyInUse,
 }
 
 impl TrustedHosts {
     /// Returns the entry of a host with these public keys. New keys get the next serial number, which withdraws the
     /// certificate of the ones before.
-    pub fn sign_in(&mut self, host: &HostName, signing: &str, connection: &str) -> SignedInHost {
+    ///
+    /// # Errors
+    /// The host was removed, or another one has a key of it.
+    pub fn sign_in(
+        &mut self,
+        host: &HostName,
+        signing: &str,
+        connection: &str,
+    ) -> Result<SignedInHost, SignInRefusal> {
+        if self.removed.contains(host) {
+            return Err(SignInRefusal::Removed);
+        }
+        let mut others = self.signed_in.iter().filter(|known| known.host != *host);
+        if others.any(|known| known.signing == signing || known.connection == connection) {
+            return Err(SignInRefusal::KeyInUse);
+        }
         let known = self.signed_in.iter().find(|known| known.host == *host);
         if let Some(known) =
             known.filter(|known| known.signing == signing && known.connection == connection)
         {
-            return known.clone();
+            return Ok(known.clone());
         }
         let after_known = known.map_or(1, |known| known.serial + 1);
         let serial = after_known.max(self.least_serials.get(host).copied().unwrap_or_default());
@@ -87,11 +119,17 @@ impl TrustedHosts {
             serial,
         };
         self.signed_in.push(entry.clone());
-        entry
+        Ok(entry)
     }
 
-    /// Withdraws the certificate of a host; returns whether it had one.
-    pub fn withdraw(&mut self, host: &HostName) -> bool {
+    /// Lets a host be signed in again that was removed.
+    pub fn admit(&mut self, host: &HostName) {
+        self.removed.remove(host);
+    }
+
+    /// Removes a host, and withdraws its certificate; returns whether it had one.
+    pub fn remove(&mut self, host: &HostName) -> bool {
+        self.removed.insert(host.clone());
         let known = self.signed_in.iter().find(|known| known.host == *host);
         let Some(serial) = known.map(|known| known.serial) else { return false };
         self.withdraw_before(host, serial + 1);
@@ -150,14 +188,21 @@ mod tests {
     fn a_host_keeps_its_serial_number_until_its_keys_change_or_are_withdrawn() {
         let mut trusted = TrustedHosts::default();
         let host = HostName::parse("gpu1").unwrap();
-        let serial =
-            |trusted: &mut TrustedHosts, key: &str| trusted.sign_in(&host, key, "c").serial;
+        let serial = |trusted: &mut TrustedHosts, key: &str| {
+            trusted.sign_in(&host, key, "c").unwrap().serial
+        };
         assert_eq!((serial(&mut trusted, "k"), serial(&mut trusted, "k")), (1, 1));
         assert_eq!(trusted.least_serials.len(), 0);
         assert_eq!((serial(&mut trusted, "l"), trusted.least_serials[&host]), (2, 2));
-        assert!(trusted.withdraw(&host));
-        assert!(!trusted.withdraw(&host), "it has none any more");
+        assert!(trusted.remove(&host));
+        assert!(!trusted.remove(&host), "it has none any more");
         assert_eq!((trusted.signed_in.len(), trusted.least_serials[&host]), (0, 3));
+        // A connection that is made again brings it back in no race.
+        assert_eq!(trusted.sign_in(&host, "l", "c"), Err(SignInRefusal::Removed));
+        trusted.admit(&host);
         assert_eq!((serial(&mut trusted, "l"), trusted.least_serials[&host]), (3, 3));
+        let other = HostName::parse("gpu2").unwrap();
+        assert_eq!(trusted.sign_in(&other, "l", "d"), Err(SignInRefusal::KeyInUse));
+        assert_eq!(trusted.sign_in(&other, "m", "c"), Err(SignInRefusal::KeyInUse));
     }
 }
