@@ -232,6 +232,9 @@ class Victim:
                 path = os.path.join(spool, folder, name)
                 with open(path) as file:
                     lines = file.read().splitlines()
+                if not lines:
+                    # It is being written: the event of its end is still to come.
+                    continue
                 os.unlink(path)
                 # Five words of a line of cron are its time.
                 jobs = [line.split(None, 5)[5] for line in lines] if folder == "cron" else lines[1:]
