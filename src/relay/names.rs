@@ -564,4 +564,26 @@ mod tests {
         let moved = NameStep::Replace(bob.clone(), after("b", "c", 4), 9);
         assert_eq!(claim(&names, &mirror, &bob, at("c", 1), "c", false), Ok(Some(moved)));
     }
+
+    #[test]
+    fn an_authority_that_starts_anew_gives_no_name_away_that_the_carrier_has_forgotten() {
+        let (_folder, dir) = test_team();
+        let (mirror, _life) = with_living_carol(&dir);
+        let bob = name("bob");
+        let mut before = NamePlaces::new(host("a"), BTreeMap::new());
+        before.note(bob.clone(), Some(at("b", 3)), 6);
+        let mut names = NamePlaces::new(host("a"), BTreeMap::new());
+        names.restore(before.all());
+        let refused = names.claim((&bob, at("c", 9)), &host("c"), &mirror).unwrap_err();
+        assert!(refused.contains("belongs to b"), "{refused}");
+        let again = NameStep::Create(bob.clone(), at("b", 3));
+        assert_eq!(names.steps_for_others(), std::slice::from_ref(&again));
+        assert_eq!(names.claim((&bob, at("b", 3)), &host("b"), &mirror), Ok(Some(again)));
+        // The name of a living agent of its own, which was not placed yet.
+        assert!(names.claim((&name("carol"), at("c", 1)), &host("c"), &mirror).is_err());
+        // The carrier knows of a later move than the file.
+        names.note(bob.clone(), Some(at("c", 4)), 8);
+        names.restore(before.all());
+        assert_eq!(names.place_of(&bob), Some((at("c", 4), 8)));
+    }
 }

@@ -37,8 +37,8 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), HostFailure> {
         HostFailure::of(&*what, &why, "check the folder's permissions and free space")
     };
     let Some(identity) = known_identity(&options.root)? else {
-        let hint = "start the relay here first: team-host run --name HOST --team ID --nats nats://SERVER:4222; a host that ssh \
-                    reaches is added by: team host add HOST";
+        let hint = "start the relay here first: team-host run --name HOST --team ID --listen 0.0.0.0:4222 (or --nats \
+                    nats://SERVER:4222); a host that ssh reaches is added by: team host add HOST";
         return Err(HostFailure::usage(what, "this team has one host", hint));
     };
     if identity.host == host {
