@@ -86,7 +86,10 @@ impl HostGiveUps {
         }
         let state = |host: &HostName| states.get(host).cloned().unwrap_or_default();
         if carrier.is_connected() && self.authority == self.host {
-            for host in std::mem::take(&mut self.stale) {
+            // A person may have given it up again meanwhile.
+            let mut stale = std::mem::take(&mut self.stale);
+            stale.retain(|host| !self.own.contains(host));
+            for host in stale {
                 self.withdraw(carrier, host).await;
             }
             for step in self.give_ups.steps(state) {
