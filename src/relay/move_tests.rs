@@ -127,6 +127,40 @@ fn mail_of_the_lead_comes_only_from_a_host_that_may_have_it() {
     assert_eq!(deliver(&mut c.inbound(), &host("a"), &[frame("a")]).appended, 1);
 }
 
+#[test]
+fn the_words_of_the_person_have_a_seal_only_from_a_host_that_may_have_the_lead() {
+    let c = Host::new("c", &[("carol", None)]);
+    let mut carol = Owner::of(&c, "carol");
+    c.placements.set_leads(BTreeSet::from([host("a")]));
+    for src in ["a", "b"] {
+        let line = format!(
+            r#"{{"type":"message","from":"user","to":"carol","content":"on {src}","id":"user:{src}"}}"#
+        );
+        let head = format!(r#"{{"v":1,"src":"{src}","epoch":"00000000000000bb"}}"#);
+        let frame = format!("{head}\n{{\"to\":\"carol\",\"seq\":1,\"base\":0,\"line\":{line}}}\n");
+        let arrived = deliver(&mut c.inbound(), &host(src), &[frame.into_bytes()]);
+        assert_eq!(arrived.appended, 1);
+    }
+    let said = |src: &str, is_verified| ("user".to_owned(), format!("on {src}"), is_verified);
+    assert_eq!(carol.mail(), [said("a", true), said("b", false)]);
+}
+
+#[test]
+fn a_host_shows_no_agent_whose_name_is_placed_on_another_one_and_no_lead_that_it_may_not_have() {
+    let a = Host::new("a", &[("carol", None)]);
+    let mut mirror = RosterMirror::sharing(a.dir.clone(), &a.identity, a.placements.clone());
+    a.placements.set_leads(BTreeSet::from([host("a")]));
+    a.placements.note(&name("carol"), &at("a", 1));
+    let entry = serde_json::to_value(Member { status: Status::Idle, ..Member::default() }).unwrap();
+    for agent in ["carol", "dave", "lead"] {
+        let entry = HostEntry { alive: true, entry: entry.clone(), version: None };
+        mirror.note(&host("b"), &name(agent), entry);
+    }
+    let recipients = mirror.write().unwrap();
+    let known: Vec<_> = recipients.keys().map(ToString::to_string).collect();
+    assert_eq!(known, ["dave"], "mail for the others stays here");
+}
+
 fn at(text: &str, term: u64) -> Placement {
     Placement::new(host(text), term)
 }
