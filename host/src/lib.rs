@@ -21,6 +21,7 @@ mod add;
 mod args;
 pub mod carrier;
 mod child;
+mod copies;
 mod failure;
 mod give_ups;
 mod inbound;

@@ -1,6 +1,7 @@
 //! The work of the relay: its tasks, and what the carrier has for each of them.
 
 use crate::carrier::{Carrier, CarrierConfig, Incoming};
+use crate::copies::{self, TaskListCopies, WantedCopies};
 use crate::failure::HostFailure;
 use crate::inbound::{InboundEvent, InboundTask, offload};
 use crate::input_end;
@@ -64,6 +65,11 @@ struct Tasks {
     orders: OrdersIn,
     /// Notified when this host may have a new order for another one.
     new_orders: Arc<Notify>,
+    /// Notified when somebody may want to see files of other hosts.
+    new_wishes: Arc<Notify>,
+    /// Notified when the list of tasks may have changed.
+    task_list: Arc<Notify>,
+    placements: KnownPlacements,
     sign_in: SignIn,
 }
 
@@ -117,11 +123,15 @@ pub(crate) async fn serve(
     });
     let (tasks, outbound_end, presence_end) =
         start_tasks(&carrier, &dir, (&identity, sign_in), &bus, on_named, is_named);
+    let presence = tasks.presence.clone();
     let watching = [
         tokio::spawn(tell_failures(carrier.clone(), has_pin)),
         tokio::spawn(watch_files(TeamWatcher::of_mail(&dir), Arc::clone(&tasks.mail))),
         tokio::spawn(watch_files(TeamWatcher::of_members(&dir), Arc::clone(&tasks.members))),
         tokio::spawn(watch_files(TeamWatcher::of_orders(&dir), Arc::clone(&tasks.new_orders))),
+        tokio::spawn(watch_files(TeamWatcher::of_wishes(&dir), Arc::clone(&tasks.new_wishes))),
+        tokio::spawn(watch_files(TeamWatcher::of_tasks(&dir), Arc::clone(&tasks.task_list))),
+        tokio::spawn(tell_of_tasks(Arc::clone(&tasks.task_list), presence)),
     ];
     tracing::info!(host = %identity.host, team = identity.team, epoch = identity.epoch.as_str(), "the relay serves");
     if options.invited.is_none() {
@@ -263,6 +273,7 @@ fn note_connection(event: &Incoming, lost: &mut Option<Instant>) {
         | Incoming::Sync { .. }
         | Incoming::Order { .. }
         | Incoming::Bundle { .. }
+        | Incoming::Copy { .. }
         | Incoming::Claim { .. }
         | Incoming::Join { .. }
         | Incoming::Beat { .. }
@@ -329,7 +340,8 @@ fn start_tasks(
         placements: placements.clone(),
     };
     tokio::spawn(incoming.run(inbound_events));
-    let channels = (inbound.clone(), outbound.clone());
+    let (lists, list_versions) = mpsc::unbounded_channel();
+    let channels = (inbound.clone(), outbound.clone(), lists);
     let (dir, identity, bus) = (dir.clone(), identity.clone(), Arc::clone(bus));
     let shared = (bus, waiting, placements.clone());
     let own = (identity, trust);
@@ -344,7 +356,12 @@ fn start_tasks(
         open: Arc::default(),
     };
     tokio::spawn(orders_out.run(Arc::clone(&new_orders)));
-    let orders = OrdersIn::new(carrier.clone(), team.clone(), is_named, placements);
+    let lists = TaskListCopies { carrier: carrier.clone(), dir: team.clone() };
+    tokio::spawn(lists.run(list_versions));
+    let new_wishes = Arc::new(Notify::new());
+    let copies = WantedCopies { carrier: carrier.clone(), dir: team.clone() };
+    tokio::spawn(copies.run(Arc::clone(&new_wishes)));
+    let orders = OrdersIn::new(carrier.clone(), team.clone(), is_named, placements.clone());
     let dir = team;
     let tasks = Tasks {
         dir,
@@ -355,6 +372,9 @@ fn start_tasks(
         presence,
         orders,
         new_orders,
+        new_wishes,
+        task_list: Arc::new(Notify::new()),
+        placements,
         sign_in,
     };
     (tasks, outbound_end, presence_end)
@@ -433,6 +453,11 @@ fn route(tasks: &Tasks, carrier: &Carrier, event: Incoming) {
                 asked_for_bundle(&tasks.dir, from, &body, reply);
             }
         }
+        Incoming::Copy { from, body, reply } => {
+            if let Some(from) = host(&from) {
+                copies::asked(&tasks.dir, &tasks.placements, from, &body, reply);
+            }
+        }
         Incoming::Claim { from, body, reply } => {
             if let Some(from) = host(&from) {
                 drop(tasks.presence.send(PresenceEvent::Claim { from, body, reply }));
@@ -487,6 +512,17 @@ async fn tell_failures(carrier: Carrier, has_pin: bool) {
             say(&format!("there is no connection to the server: {why}{hint}; it is tried again"));
         }
         told = why.or(told.filter(|_| !carrier.is_connected()));
+    }
+}
+
+/// Tells the other hosts that the list of tasks has changed. Many changes in a row are told together.
+async fn tell_of_tasks(wake: Arc<Notify>, presence: UnboundedSender<PresenceEvent>) {
+    loop {
+        wake.notified().await;
+        if presence.send(PresenceEvent::Tasks).is_err() {
+            return;
+        }
+        tokio::time::sleep(POLL / 40).await;
     }
 }
 

@@ -1,13 +1,16 @@
 //! A view of an agent's conversation, with an input line for messages to it. Closing it does not affect the agent.
 
 use super::event_loop::{SignalStream, block_on};
+use super::host_copies::HostCopies;
 use super::{context::Context, names::unknown_name, stop_members::is_alive};
 use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::terminal::TerminalGuard;
-use crate::store::{StoreError, asynchronous::offload, tail::Tail};
+use crate::store::relay::copies;
+use crate::store::{StoreError, asynchronous::offload, roster, tail::Tail};
 use crate::ui::console::{Console, ConsoleOptions, Input};
 use crate::ui::transcript::Conversation;
+use crate::wire::host_copy::CopyPart;
 use crate::wire::{AgentName, transcript::Line};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +26,10 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
         let what = format!("cannot attach to {name}");
         return Err(unknown_name(&team, name, what, "no agent of that name belongs to this team"));
     }
+    // They are kept up to date as long as the person looks.
+    let shown = HostCopies::of(&team, std::slice::from_ref(name), &[CopyPart::Transcripts])?;
+    shown.wait();
+    let folder = copies::folder_of(&team, &*roster::read(&team)?, name);
     let bus = context.bus(team.clone());
     // Restores the terminal on every exit path, including a panic.
     let terminal = TerminalGuard::save();
@@ -40,7 +47,7 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
             notifies: false,
         })
         .or_fail("the terminal cannot be used", hint)?;
-        let mut tail = Tail::last(team.transcript(name), FIRST_LINES)?;
+        let mut tail = Tail::last(folder.transcript(name), FIRST_LINES)?;
         let mut conversation = Conversation::new(false);
         let mut was_alive = is_alive(&team, name);
         let state = if was_alive { "is running" } else { "is not running" };

@@ -1,9 +1,11 @@
 //! The history of a team, merged by time: the structured logs of its processes, also rotated ones, and drained mail.
 
 use crate::error::Failure;
+use crate::store::relay::copies;
 use crate::store::tail::{Fresh, Tail};
 use crate::store::{StoreError, TeamDir, process_log};
 use crate::ui::{self, view::View};
+use crate::wire::carried::HostName;
 use crate::wire::{AgentName, WallTime, transcript::Line};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -52,7 +54,8 @@ pub(crate) enum LogLevel {
 pub(crate) struct MergedLog {
     team: TeamDir,
     filter: LogFilter,
-    tails: BTreeMap<(AgentName, Kind), Tail>,
+    /// By host, which is `None` for this one.
+    tails: BTreeMap<(Option<HostName>, AgentName, Kind), Tail>,
 }
 
 impl MergedLog {
@@ -69,28 +72,28 @@ impl MergedLog {
     /// `false` if `show` returns it.
     pub(crate) fn show_new(
         &mut self,
-        mut show: impl FnMut(&AgentName, Item) -> bool,
+        mut show: impl FnMut((&AgentName, Option<&HostName>), Item) -> bool,
     ) -> Result<bool, Failure> {
         self.open_new_files()?;
         let Self { filter, tails, .. } = self;
         let mut streams = Vec::new();
-        for ((name, kind), tail) in tails {
+        for ((host, name, kind), tail) in tails {
             let mut fresh = tail.fresh()?;
             if let Some(item) = next(&mut fresh, *kind, filter)? {
-                streams.push((item, name, fresh));
+                streams.push((item, (name, host.as_ref()), fresh));
             }
         }
         // The streams are few, and the lines of each are in order.
         let order = |a: &Item, b: &Item| a.at.as_secs().total_cmp(&b.at.as_secs());
-        while let Some((first, (item, name, fresh))) =
+        while let Some((first, (item, agent, fresh))) =
             streams.iter_mut().enumerate().min_by(|(_, (a, ..)), (_, (b, ..))| order(a, b))
         {
-            let (following, name) = (next(fresh, item.kind, filter)?, *name);
+            let (following, agent) = (next(fresh, item.kind, filter)?, *agent);
             let item = match following {
                 Some(following) => std::mem::replace(item, following),
                 None => streams.remove(first).0,
             };
-            if !show(name, item) {
+            if !show(agent, item) {
                 return Ok(false);
             }
         }
@@ -102,11 +105,16 @@ impl MergedLog {
         let wants_log = types.is_empty() || types.iter().any(|kind| kind == "log");
         let wants_mail = types.iter().any(|kind| kind != "log");
         let wanted = [(Kind::Log, wants_log), (Kind::Mail, wants_mail)];
-        let names = if names.is_empty() { self.team.agents()? } else { names.clone() };
-        for name in names {
-            for (kind, _) in wanted.iter().filter(|(_, is_wanted)| *is_wanted) {
-                if let Entry::Vacant(place) = self.tails.entry((name.clone(), *kind)) {
-                    place.insert(kind.open(&self.team, &name, *since)?);
+        let others = copies::all(&self.team)?.into_iter();
+        let others = others.map(|(host, folder)| (Some(host), folder));
+        for (host, folder) in std::iter::once((None, self.team.clone())).chain(others) {
+            let names = if names.is_empty() { folder.agents()? } else { names.clone() };
+            for name in names {
+                for (kind, _) in wanted.iter().filter(|(_, is_wanted)| *is_wanted) {
+                    let key = (host.clone(), name.clone(), *kind);
+                    if let Entry::Vacant(place) = self.tails.entry(key) {
+                        place.insert(kind.open(&folder, &name, *since)?);
+                    }
                 }
             }
         }
@@ -166,8 +174,12 @@ fn level_of(object: &Map<String, Value>) -> LogLevel {
 }
 
 impl Item {
-    pub(crate) fn json(mut self, name: &AgentName) -> Value {
+    /// Returns the line as an object, with its agent, and with its host if that is another one.
+    pub(crate) fn json(mut self, name: &AgentName, host: Option<&HostName>) -> Value {
         self.object.insert("agent".into(), name.as_str().into());
+        if let Some(host) = host {
+            self.object.insert("host".into(), host.as_str().into());
+        }
         Value::Object(self.object)
     }
 

@@ -15,6 +15,7 @@ pub(crate) mod event_loop;
 pub(crate) mod export;
 mod fallbacks;
 mod file_list;
+pub(crate) mod host_copies;
 pub(crate) mod host_give_up;
 pub(crate) mod host_relay;
 pub(crate) mod host_supervisor;

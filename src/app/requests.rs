@@ -10,6 +10,7 @@ use crate::os::{Clock, SystemClock};
 use crate::protocol::permission::{PermissionSubject, rules_for};
 use crate::protocol::request::RequestVerdict;
 use crate::store::asynchronous::offload;
+use crate::store::relay::copies;
 use crate::store::transcript::{OpenQuestion, archived_questions, decision, open_questions};
 use crate::store::{Liveness, TeamDir, liveness, roster};
 use crate::tools::approval_decision::{ApprovalDecision, Decider};
@@ -39,6 +40,8 @@ const LISTED_ROWS: usize = 12;
 
 pub(crate) struct OpenRequest {
     owner: AgentName,
+    /// The folder with the files of the owner: that of the team, or a copy.
+    folder: TeamDir,
     is_alive: bool,
     open: OpenQuestion,
     /// Whether the person who is asked is attached: then the question does not expire.
@@ -64,18 +67,21 @@ impl OpenRequest {
 }
 
 pub(crate) fn find(team: &TeamDir) -> Result<Vec<OpenRequest>, Failure> {
-    let members = member_names(&*roster::read(team)?);
+    let roster = roster::read(team)?;
+    let members = member_names(&roster);
     let has_person = roster::is_attended(team);
     let mut found = Vec::new();
     for owner in std::iter::once(AgentName::lead()).chain(members) {
         let is_alive = is_alive(team, &owner);
-        let open = open_questions(team, &owner)?;
+        let folder = copies::folder_of(team, &roster, &owner);
+        let open = open_questions(&folder, &owner)?;
         // Requests of earlier conversations count: a short id that was shown for one of them never means another.
-        let earlier = if open.is_empty() { 0 } else { archived_questions(team, &owner)? };
+        let earlier = if open.is_empty() { 0 } else { archived_questions(&folder, &owner)? };
         found.extend(open.into_iter().map(|open| {
             let short_id = format!("{owner}-{}", earlier + open.number);
             let is_attended = has_person || is_own_terminal(&owner, &open);
-            OpenRequest { owner: owner.clone(), is_alive, open, is_attended, short_id }
+            let (owner, folder) = (owner.clone(), folder.clone());
+            OpenRequest { owner, folder, is_alive, open, is_attended, short_id }
         }));
     }
     Ok(found)
@@ -301,7 +307,7 @@ pub(crate) async fn decide(
     let sender = Arc::clone(bus);
     let relay = move || sender.control(&AgentName::user(), &lead, body, correlation);
     offload(relay).await.map_err(|why| unanswered(why.to_string(), why.hint()))?;
-    result(id, outcome_of(verdict), recorded_decision(team, &request).await)
+    result(id, outcome_of(verdict), recorded_decision(&request).await)
 }
 
 /// Finds the request with that id. Fails if it is not open, or cannot be answered from outside its owner.
@@ -321,13 +327,13 @@ fn answerable(team: &TeamDir, id: &str) -> Result<OpenRequest, Failure> {
     Ok(request)
 }
 
-async fn recorded_decision(team: &TeamDir, request: &OpenRequest) -> Option<Decision> {
+async fn recorded_decision(request: &OpenRequest) -> Option<Decision> {
     let id = &request.open.question.request_id;
     let give_up = tokio::time::Instant::now() + RELAY_LIMIT;
     while tokio::time::Instant::now() < give_up {
-        let open = open_questions(team, &request.owner).unwrap_or_default();
+        let open = open_questions(&request.folder, &request.owner).unwrap_or_default();
         if !open.iter().any(|open| open.question.request_id == *id) {
-            return decision(team, &request.owner, id).ok().flatten();
+            return decision(&request.folder, &request.owner, id).ok().flatten();
         }
         tokio::time::sleep(CHECK_INTERVAL).await;
     }

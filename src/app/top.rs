@@ -2,6 +2,7 @@
 
 use super::context::{Context, repair};
 use super::event_loop::{block_on, exit_of};
+use super::host_copies::HostCopies;
 use super::interrupt::{interrupt, interruptible};
 use super::{names::member_name, output, requests, stop_members::stop_members};
 use crate::bus::{Bus, Outgoing};
@@ -12,6 +13,7 @@ use crate::supervise::stop::words;
 use crate::ui::question::TypedAnswer;
 use crate::ui::top::{Action, Input, Notice, Top, draw::draw, screen::Screen};
 use crate::view::Observer;
+use crate::wire::host_copy::CopyPart;
 use crate::wire::{AgentName, permission::Question, roster::ExitCause};
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, mpsc};
@@ -32,6 +34,8 @@ pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
     }
     let (lost, hint) = ("the terminal cannot be used", "open another terminal, or use `team ls`");
     let team = context.team_to_view()?;
+    // They are kept up to date as long as the view is open.
+    let shown = HostCopies::of(&team, &[], &[CopyPart::Transcripts])?;
     let (notices, received) = mpsc::channel();
     let mut actions =
         Actions { bus: context.bus(team.clone()), notices, received, running: Vec::new() };
@@ -40,6 +44,7 @@ pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
     let mut screen = Screen::open().or_fail(lost, hint)?;
     let end = watch(&mut screen, &signals, &mut Observer::of(&team), &mut actions, top);
     drop(screen);
+    drop(shown);
     match end {
         Ok(Exit::Ok) => actions.finish(),
         Ok(exit) => Ok(exit),

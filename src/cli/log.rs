@@ -1,11 +1,14 @@
 //! `team log`: the history of the team, merged by time.
 
 use super::args::{self, Json, since};
+use crate::app::host_copies::HostCopies;
 use crate::app::merged_log::{LogFilter, LogLevel, MergedLog};
 use crate::app::names::{mailbox_name, unknown_name};
 use crate::app::{context::Context, output::print};
 use crate::error::{Exit, Failure};
+use crate::store::relay::copies;
 use crate::store::{TeamDir, roster};
+use crate::wire::host_copy::CopyPart;
 use crate::wire::message::KINDS;
 use crate::wire::{WallTime, nearest::nearest};
 use std::collections::BTreeMap;
@@ -39,9 +42,19 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let Args { names, follow, since, level, types, no_pager, json } = args;
     let team = context.team_to_view()?;
     let names = names.iter().map(|given| mailbox_name(given)).collect::<Result<Vec<_>, _>>()?;
+    let parts: &[CopyPart] = match types.iter().any(|kind| kind != "log") {
+        true => &[CopyPart::Logs, CopyPart::Transcripts],
+        false => &[CopyPart::Logs],
+    };
+    // They are kept up to date as long as the command runs.
+    let shown = HostCopies::of(&team, &names, parts)?;
+    shown.wait();
+    let roster = roster::read(&team)?;
     for name in &names {
-        let files = [team.log(name), team.old_log(name, 1), team.transcript(name)];
-        if !files.iter().any(|file| file.exists()) && !follow {
+        let folder = copies::folder_of(&team, &roster, name);
+        let own = [team.log(name), team.old_log(name, 1), team.transcript(name)];
+        let mut files = own.into_iter().chain([folder.log(name), folder.transcript(name)]);
+        if !files.any(|file| file.exists()) && !follow {
             let why = "no process of that name has run in this team";
             return Err(unknown_name(&team, name, format!("{name} has no log"), why));
         }
@@ -55,10 +68,13 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let mut pager = is_paged.then(|| context.pager()).flatten();
     args::follow(follow, Duration::from_millis(200), || {
         let view = context.view();
-        log.show_new(|name, item| {
+        log.show_new(|(name, host), item| {
             let color = colors.get(name.as_str()).map(String::as_str).unwrap_or_default();
-            let text =
-                if json.json { item.json(name).to_string() } else { item.text(name, color, &view) };
+            let text = if json.json {
+                item.json(name, host).to_string()
+            } else {
+                item.text(name, color, &view)
+            };
             match &mut pager {
                 Some(pager) => pager.write(&text),
                 None => print(&text),

@@ -1,10 +1,12 @@
 //! `team requests`, `team approve ID` and `team deny ID`: what waits for a decision, and the user's answer.
 
 use super::args::Json;
+use crate::app::host_copies::HostCopies;
 use crate::app::{context::Context, event_loop::block_on, output::print_result, requests};
 use crate::error::{Exit, Failure};
 use crate::protocol::request::RequestVerdict;
 use crate::tools::approval_decision::ApprovalDecision;
+use crate::wire::host_copy::CopyPart;
 use crate::wire::permission::{PermissionMode, RuleScope};
 use serde_json::{Value, json};
 
@@ -19,6 +21,7 @@ pub(super) struct Args {
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let team = context.team_to_view()?;
+    HostCopies::of(&team, &[], &[CopyPart::Transcripts])?.wait();
     let shown = match &args.id {
         Some(id) => requests::meant(&team, id)?,
         None => requests::find(&team)?,
@@ -58,6 +61,9 @@ impl Request {
     ) -> Result<Exit, Failure> {
         context.refuse_inside_agent(verb)?;
         let (bus, given) = (context.team_bus()?, self.id);
+        // They are kept up to date as long as the command runs.
+        let shown = HostCopies::of(bus.dir(), &[], &[CopyPart::Transcripts])?;
+        shown.wait();
         let request = requests::one_meant(bus.dir(), &given)?;
         if answer.mode.is_some() && !request.is_plan() {
             let why = "--mode is for plans, and this request is not a plan";

@@ -1,11 +1,12 @@
 //! `team trace ID`: the history of a message, as text or as JSON.
 
 use super::args::Json;
-use crate::app::{context::Context, output::print_result};
+use crate::app::{context::Context, host_copies::HostCopies, output::print_result};
 use crate::error::{Exit, Failure};
 use crate::ui;
 use crate::ui::sanitize::one_line;
 use crate::view::trace::{self, Step, Trace};
+use crate::wire::host_copy::CopyPart;
 use crate::wire::message::Message;
 use serde_json::{Value, json};
 
@@ -20,6 +21,8 @@ pub(super) struct Args {
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let team = context.team_to_view()?;
+    let parts = [CopyPart::Transcripts, CopyPart::Mail, CopyPart::Logs];
+    HostCopies::of(&team, &[], &parts)?.wait();
     let exact = if args.id.is_empty() { Trace::default() } else { trace::of(&team, &args.id)? };
     let (id, Trace { message, steps }) = if exact.message.is_some() {
         (args.id, exact)

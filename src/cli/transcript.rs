@@ -1,12 +1,15 @@
 //! `team transcript NAME`: a conversation, also as it grows.
 
 use super::args::{Json, follow, since};
+use crate::app::host_copies::HostCopies;
 use crate::app::names::{mailbox_name, unknown_name};
 use crate::app::{context::Context, output::print};
 use crate::error::{Exit, Failure};
-use crate::store::{StoreError, TeamDir, subagents, tail::Tail};
+use crate::store::relay::copies;
+use crate::store::{StoreError, TeamDir, roster, subagents, tail::Tail};
 use crate::ui::{transcript::Conversation, view::View};
 use crate::wire::WallTime;
+use crate::wire::host_copy::CopyPart;
 use crate::wire::subagent::{SubagentId, SubagentStart};
 use crate::wire::transcript::{Entry, Line};
 use std::time::Duration;
@@ -37,11 +40,19 @@ pub(super) struct Args {
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let team = context.team_to_view()?;
-    if let Some(id) = SubagentId::parse(&args.name) {
-        return show_subagent(context, &team, &id, &args);
+    let subagent = SubagentId::parse(&args.name);
+    let name = match &subagent {
+        Some(id) => id.caller.clone(),
+        None => mailbox_name(&args.name)?,
+    };
+    // They are kept up to date as long as the command runs.
+    let shown = HostCopies::of(&team, std::slice::from_ref(&name), &[CopyPart::Transcripts])?;
+    shown.wait();
+    let folder = copies::folder_of(&team, &*roster::read(&team)?, &name);
+    if let Some(id) = subagent {
+        return show_subagent(context, &folder, &id, &args);
     }
-    let name = mailbox_name(&args.name)?;
-    let path = team.transcript(&name);
+    let path = folder.transcript(&name);
     let may_appear = args.follow && team.inbox(&name).exists();
     if !path.exists() && !may_appear {
         let why = "no agent of that name has worked in this team";
@@ -55,7 +66,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let view = context.view();
     let mut conversation = Conversation::new(args.full);
     let (since, as_json) = (args.since, args.json.json);
-    let branches = args.subagents.then_some(&team);
+    let branches = args.subagents.then_some(&folder);
     let mut print_new =
         || print_branched(&mut tail, since, as_json, &mut conversation, branches, &view);
     follow(args.follow, Duration::from_millis(100), &mut print_new)

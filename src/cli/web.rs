@@ -2,9 +2,10 @@
 
 use crate::app::event_loop::{SignalStream, block_on, exit_of};
 use crate::app::output::{print, warn};
-use crate::app::{context::Context, web_control::team_control};
+use crate::app::{context::Context, host_copies::HostCopies, web_control::team_control};
 use crate::error::{Exit, Failure, OrFail};
 use crate::web::{Broadcaster, Site};
+use crate::wire::host_copy::CopyPart;
 use std::rc::Rc;
 
 #[derive(Debug, clap::Args)]
@@ -26,7 +27,9 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     } else {
         None
     };
-    block_on(async {
+    // They are kept up to date as long as the page is served.
+    let shown = HostCopies::of(&team, &[], &[CopyPart::Transcripts, CopyPart::Mail])?;
+    let ended = block_on(async {
         let mut signals = SignalStream::begin()?;
         let broadcaster = Rc::new(Broadcaster::of(&team, prices));
         let token = uuid::Uuid::new_v4().simple().to_string();
@@ -43,5 +46,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
             () = site.serve() => Ok(Exit::Failure),
             signal = signals.next() => Ok(exit_of(signal)),
         }
-    })?
+    });
+    drop(shown);
+    ended?
 }

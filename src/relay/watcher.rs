@@ -4,7 +4,8 @@ use crate::os::async_fd::ReadableFd;
 use crate::os::pidfd::Pidfd;
 use crate::os::watch::{Watch, Written};
 use crate::store::TeamDir;
-use crate::store::relay::make_order_folders;
+use crate::store::relay::{make_copy_folders, make_order_folders};
+use crate::store::tasks::make_list;
 use crate::wire::host_order::OrderSide;
 use std::io;
 
@@ -45,6 +46,29 @@ impl TeamWatcher {
         make_order_folders(dir).map_err(io::Error::other)?;
         let watch = Watch::new()?;
         watch.add_folder(&dir.relay_orders(OrderSide::Out))?;
+        Ok(Self { wakes: ReadableFd::to_read(&watch)?, watch })
+    }
+
+    /// Watches for changes of the list of tasks. Call it in an event loop.
+    ///
+    /// # Errors
+    /// The list cannot be watched, or the user has no file events left; the caller then polls.
+    pub fn of_tasks(dir: &TeamDir) -> io::Result<Self> {
+        make_list(dir).map_err(io::Error::other)?;
+        let watch = Watch::new()?;
+        // A writer touches it.
+        watch.add(&dir.tasks_lock())?;
+        Ok(Self { wakes: ReadableFd::to_read(&watch)?, watch })
+    }
+
+    /// Watches for wishes to see files of other hosts. Call it in an event loop.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or the user has no file events left; the caller then polls.
+    pub fn of_wishes(dir: &TeamDir) -> io::Result<Self> {
+        make_copy_folders(dir).map_err(io::Error::other)?;
+        let watch = Watch::new()?;
+        watch.add_folder(&dir.relay_wishes())?;
         Ok(Self { wakes: ReadableFd::to_read(&watch)?, watch })
     }
 

@@ -6,13 +6,15 @@
 //! Tasks that ended long ago are in a folder of their own (`archive`), which no look reads.
 
 mod archive;
+mod copied;
+
+pub use copied::{CopiedTask, copy_list, is_copy_of, make_list, note_own_list, version};
 
 use super::file::atomic::{Fsync, pretty_json, remove, replace, replaced_by};
 use super::file::lock::SideLock;
 use super::file::read::{Stamp, names_in, newer_version, open_if_there, quarantine, stamp};
 use super::{StoreError, TeamDir};
-use crate::os::file::{Access, At, FileError, open_or_create};
-use crate::os::watch::touch;
+use crate::os::file::FileError;
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::{Board, Task, TaskId};
 use crate::wire::{FORMAT_VERSION, WithUnknownFields};
@@ -133,12 +135,6 @@ impl TaskList {
         }
         drop(held);
         Ok(answer)
-    }
-
-    /// Wakes the members that wait for work: they watch this file.
-    fn announce(&self) -> Result<(), FileError> {
-        let lock_file = open_or_create(&self.dir.tasks_lock(), Access::Update)?;
-        touch(&lock_file).at(&self.dir.tasks_lock())
     }
 
     fn store(&mut self, task: &WithUnknownFields<Task>, next: TaskId) -> Result<(), StoreError> {

@@ -6,6 +6,7 @@ use super::file::lock::exclusive;
 use super::file::read::{known_if_there, names_in};
 use crate::os::file::{Access, At, FileError, check_owner, create_new};
 use crate::wire::AgentName;
+use crate::wire::carried::HostName;
 use crate::wire::host_order::{OrderId, OrderSide};
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::TaskId;
@@ -100,6 +101,12 @@ impl TeamDir {
         let known = known_folder(&root)?;
         let identity = (known.dev(), known.ino());
         Ok(Self { root, identity, user_roles: Vec::new() })
+    }
+
+    /// Returns a copy of the files of another host, which need not be there. It is only read.
+    pub(crate) fn copy_at(root: PathBuf) -> Self {
+        // No folder has this identity, so that nothing is written there as to a team.
+        Self { root, identity: (0, 0), user_roles: Vec::new() }
     }
 
     /// Adds folders with the user's own roles, nearest first. They come after the roles of the workspace.
@@ -282,6 +289,8 @@ paths! {
     task(id: TaskId) = "tasks/{id}.json";
     archived_tasks() = "tasks/.archive";
     archived_task(id: TaskId) = "tasks/.archive/{id}.json";
+    tasks_aside() = "tasks/.aside";
+    task_aside(id: TaskId) = "tasks/.aside/{id}.json";
     tasks_lock() = "tasks/.lock/list";
     last_task() = "run/.state/tasks.last";
     takeover() = "run/.state/takeover.json";
@@ -316,6 +325,13 @@ paths! {
     relay_trusted_lock() = "run/.state/relay/trusted.lock";
     relay_printed() = "run/.state/relay/printed";
     relay_server() = "run/.state/relay/nats";
+    relay_copies() = "run/.state/relay/copies";
+    relay_copy(host: &HostName) = "run/.state/relay/copies/{host}";
+    relay_copy_state(host: &HostName) = "run/.state/relay/copies/{host}/copy.json";
+    relay_copied_list() = "run/.state/relay/copies/tasks.json";
+    relay_wishes() = "run/.state/relay/copies/.wanted";
+    relay_wish(id: &str) = "run/.state/relay/copies/.wanted/{id}.json";
+    relay_wish_state(id: &str) = "run/.state/relay/copies/.wanted/{id}.state.json";
     relay_log() = "run/.state/relay/log.jsonl";
     old_relay_log() = "run/.state/relay/log.old.jsonl";
     leases() = "leases";

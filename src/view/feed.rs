@@ -4,6 +4,7 @@ use super::change::{Change, LineDiff, MessageProgress, ModelCallUsage, PendingQu
 use super::members::{MemberView, members};
 use crate::os::file::{Access, open};
 use crate::store::mail_tracker::{MailLocation, MailTracker, TrackedMail};
+use crate::store::relay::copies;
 use crate::store::roster::Cached;
 use crate::store::tail::Tail;
 use crate::store::tasks::TaskList;
@@ -18,6 +19,7 @@ use crate::wire::{AgentName, WallTime, WithUnknownFields};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::path::PathBuf;
 
 /// The bytes that the first look reads from the end of a conversation: a long one must not delay the view.
 const LOOK_BACK: u64 = 4 * 1024 * 1024;
@@ -44,6 +46,8 @@ pub(crate) struct Feed {
 
 #[derive(Debug)]
 struct TranscriptFollower {
+    /// The transcript, or its copy.
+    path: PathBuf,
     tail: Tail,
     model: String,
     /// The messages that the model has received and not answered yet.
@@ -82,7 +86,9 @@ impl Feed {
             self.mail_tracker.look(&names)?.iter().filter_map(tracked_progress).collect();
         let mut spent = Vec::new();
         for (name, model) in names.iter().zip(models) {
-            self.listen(name, model, &mut mail, &mut spent)?;
+            // A copy of the files of another host may come later.
+            let path = copies::folder_of(&self.dir, &roster, name).transcript(name);
+            self.listen((name, path), model, &mut mail, &mut spent)?;
         }
         self.tasks.look()?;
         let requests = self.requests.values().cloned().collect();
@@ -125,17 +131,17 @@ impl Feed {
         (!changed.is_empty()).then_some(Change::Members { members: changed })
     }
 
-    /// Reads the new lines of the conversation of `name`; `model` is its model by the roster.
+    /// Reads the new lines of the conversation of `name`, which is at `path`; `model` is its model by the roster.
     fn listen(
         &mut self,
-        name: &AgentName,
+        (name, path): (&AgentName, PathBuf),
         model: &str,
         mail: &mut Vec<MessageProgress>,
         spent: &mut Vec<ModelCallUsage>,
     ) -> Result<(), StoreError> {
-        let path = self.dir.transcript(name);
-        let begin = || TranscriptFollower {
-            tail: Tail::of_last(path, LOOK_BACK),
+        let begin = |path: PathBuf| TranscriptFollower {
+            tail: Tail::of_last(path.clone(), LOOK_BACK),
+            path,
             model: model.to_owned(),
             unanswered: Vec::new(),
         };
@@ -146,7 +152,10 @@ impl Feed {
             let cost = prices.get(model).map(|price| price.of(usage));
             ModelCallUsage { at, name: name.as_str().into(), input, output, cost }
         };
-        let conversation = self.conversations.entry(name.clone()).or_insert_with(begin);
+        if self.conversations.get(name).is_some_and(|known| known.path != path) {
+            self.conversations.remove(name);
+        }
+        let conversation = self.conversations.entry(name.clone()).or_insert_with(|| begin(path));
         for line in conversation.tail.read_new()? {
             let Some(Line { at, entry }) = Line::read(&line) else { continue };
             match entry {

@@ -1,7 +1,7 @@
 //! A message that a person has opened: all of it, read from the files of its recipient.
 
 use crate::store::conversations::index::Sought;
-use crate::store::mail_search::{NextLine, SearchLocation, each_line};
+use crate::store::mail_search::{NextLine, SearchLocation, carried, each_line};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::message::Message;
@@ -37,6 +37,7 @@ pub(super) fn find(team: &TeamDir, to: &str, id: &str) -> Result<Option<Message>
                 Some(Entry::Mail { message, .. }) => Some(message),
                 _ => None,
             },
+            SearchLocation::Outbox => carried(line),
             SearchLocation::Dead | SearchLocation::Log => None,
         };
         let message = object.and_then(|object| Message::read(&object).ok());

@@ -6,8 +6,9 @@ use super::feed::Feed;
 use super::members::MemberView;
 use super::opened::{self, OpenedMessage};
 use crate::protocol::tasks::blockers;
+use crate::store::relay::copies;
 use crate::store::tail::Tail;
-use crate::store::{TeamDir, subagents};
+use crate::store::{TeamDir, roster};
 use crate::wire::WithUnknownFields;
 use crate::wire::price_list::PriceList;
 use crate::wire::task::{Board, Task, TaskId};
@@ -189,7 +190,9 @@ impl Observer {
         if self.snapshot.conversation.name == name {
             return;
         }
-        let known = subagents::conversation(&self.team, name);
+        // A roster that cannot be read is told by the next look.
+        let roster = roster::read(&self.team).unwrap_or_default();
+        let known = copies::conversation(&self.team, &roster, name);
         let tail = known.map(|path| Tail::of_last(path, LOOK_BACK));
         let (name, lines) = (name.to_owned(), VecDeque::new());
         let starts_late = tail.as_ref().is_some_and(|tail| tail.offset() > 0);

@@ -5,9 +5,13 @@
 
 use super::change::Stage;
 use crate::store::conversations::index::Sought;
-use crate::store::mail_search::{LineLocation, NextLine, SearchLocation, each_line, each_log_line};
-use crate::store::{StoreError, TeamDir};
+use crate::store::mail_search::{
+    LineLocation, NextLine, SearchLocation, carried, each_line, each_log_line,
+};
+use crate::store::relay::copies;
+use crate::store::{StoreError, TeamDir, roster};
 use crate::tools;
+use crate::wire::carried::HostName;
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
 use crate::wire::tool::Purpose;
@@ -16,7 +20,7 @@ use crate::wire::{AgentName, WallTime};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 use uuid::Uuid;
@@ -43,6 +47,8 @@ pub(crate) enum TraceEvent {
     /// The sender's model got the result of the call.
     Told,
     Waits,
+    /// A relay has the message, on its way to the host of its recipient.
+    OnItsWay,
     /// The message is in a batch that its recipient has claimed.
     Claimed,
     /// The message is in a batch that was claimed and processed.
@@ -66,7 +72,7 @@ impl TraceEvent {
     pub(crate) fn stage(self) -> Option<Stage> {
         let stages = [
             (Stage::Sent, &[Self::Called, Self::Reported][..]),
-            (Stage::Appended, &[Self::Waits]),
+            (Stage::Appended, &[Self::Waits, Self::OnItsWay]),
             (Stage::Claimed, &[Self::Claimed, Self::Processed]),
             (Stage::Acknowledged, &[Self::TakenIn]),
             (Stage::Answered, &[Self::Read]),
@@ -114,20 +120,23 @@ pub(crate) struct Trace {
 /// A file cannot be read.
 pub(crate) fn ids(team: &TeamDir, given: &str) -> Result<Vec<String>, StoreError> {
     let mut found = BTreeSet::new();
-    for name in team.agents()? {
-        // The line of a call has the call's id without the name of its agent.
-        let part = match given.split_once(':') {
-            Some((_, call)) => call,
-            None if name.as_str().starts_with(given) => "",
-            None => given,
-        };
-        each_line(team, &name, &[Sought::Part(part)], &Cell::default(), |spot, line| {
-            // A result names no message; most of a transcript is results.
-            if !is_own_result(line) {
-                found.extend(ids_in(&name, spot.place, line).filter(|id| begins_with(id, given)));
-            }
-            NextLine::Matching
-        })?;
+    for Searched { folder, .. } in &all_searched(team)? {
+        for name in folder.agents()? {
+            // The line of a call has the call's id without the name of its agent.
+            let part = match given.split_once(':') {
+                Some((_, call)) => call,
+                None if name.as_str().starts_with(given) => "",
+                None => given,
+            };
+            each_line(folder, &name, &[Sought::Part(part)], &Cell::default(), |spot, line| {
+                // A result names no message; most of a transcript is results.
+                if !is_own_result(line) {
+                    let ids = ids_in(&name, spot.place, line);
+                    found.extend(ids.filter(|id| begins_with(id, given)));
+                }
+                NextLine::Matching
+            })?;
+        }
     }
     if found.contains(given) {
         return Ok(vec![given.to_owned()]);
@@ -151,6 +160,7 @@ fn ids_in(name: &AgentName, place: SearchLocation, line: &[u8]) -> impl Iterator
         SearchLocation::Inbox | SearchLocation::Claim | SearchLocation::TakenClaim => {
             whole().as_ref().and_then(id_of)
         }
+        SearchLocation::Outbox => carried(line).as_ref().and_then(id_of),
         SearchLocation::Dead => whole().as_ref().and_then(raw_message).as_ref().and_then(id_of),
         SearchLocation::Transcript => match Line::read(line).map(|line| line.entry) {
             Some(Entry::Mail { message, .. }) => id_of(&message),
@@ -217,31 +227,62 @@ fn with_clock_step(at: WallTime) -> WallTime {
     WallTime::from_secs(at.as_secs() - CLOCK_STEP_SECONDS)
 }
 
+/// A folder that is searched.
+struct Searched {
+    folder: TeamDir,
+    /// The path of the folder below that of the team; empty for that itself.
+    below: PathBuf,
+    /// The host whose files it has; `None` for this one.
+    host: Option<HostName>,
+}
+
+/// Returns the team folder, and the copies of the files of other hosts.
+fn all_searched(team: &TeamDir) -> Result<Vec<Searched>, StoreError> {
+    let below = |folder: &TeamDir| {
+        folder.root().strip_prefix(team.root()).map(PathBuf::from).unwrap_or_default()
+    };
+    let copy = |(host, folder): (HostName, TeamDir)| Searched {
+        below: below(&folder),
+        folder,
+        host: Some(host),
+    };
+    let own = Searched { folder: team.clone(), below: PathBuf::new(), host: None };
+    Ok(std::iter::once(own).chain(copies::all(team)?.into_iter().map(copy)).collect())
+}
+
 /// Searches all files but the conversations that were written only before `since`.
 fn search(team: &TeamDir, id: &str, since: Option<WallTime>) -> Result<Trace, StoreError> {
     let call = id.split_once(':').filter(|(_, call)| !call.is_empty());
-    let mut search = Search { id, call, since: Cell::new(since), trace: Trace::default() };
-    let mut agents = team.agents()?;
+    let roster = roster::read(team)?;
+    let lead = roster.lead.iter().map(|lead| (lead.name.clone(), lead.host.clone()));
+    let members = roster.members.iter().map(|it| (it.name.clone(), it.host.clone()));
+    let homes = lead.chain(members).collect();
+    let mut search = Search { id, call, since: Cell::new(since), homes, trace: Trace::default() };
+    let searched = all_searched(team)?;
+    let mut agents: Vec<(&Searched, AgentName)> = Vec::new();
+    for place in &searched {
+        agents.extend(place.folder.agents()?.into_iter().map(|name| (place, name)));
+    }
     // The time of the call tells which of the older files may have the message.
-    agents.sort_by_key(|name| call.is_none_or(|(sender, _)| name.as_str() != sender));
+    agents.sort_by_key(|(_, name)| call.is_none_or(|(sender, _)| name.as_str() != sender));
     let called = call.map(|(_, call)| Sought::Call(call_of(call)));
     let words: Vec<Sought<'_>> = called.into_iter().chain([Sought::Part(id)]).collect();
-    for name in &agents {
-        let mut reader = AgentScan::of(name);
+    for (place, name) in &agents {
+        let mut reader = AgentScan::of(name, place);
         let since = search.since.clone();
-        each_line(team, name, &words, &since, |spot, line| {
+        each_line(&place.folder, name, &words, &since, |spot, line| {
             reader.begin(spot);
             search.meet(&mut reader, spot, line);
             since.set(search.since.get());
             reader.next_line()
         })?;
     }
-    search.read_logs(team, &agents)?;
+    search.read_logs(&agents)?;
     let message = search.trace.message.as_ref();
     let request = message.and_then(|message| word(message, "request_id")).map(str::to_owned);
     if let Some(request) = request {
-        for name in &agents {
-            search.look_for_answer(team, name, &request)?;
+        for (place, name) in &agents {
+            search.look_for_answer(place, name, &request)?;
         }
     }
     let time = |step: &Step| step.at.map_or(f64::INFINITY, WallTime::as_secs);
@@ -258,12 +299,15 @@ struct Search<'a> {
     call: Option<(&'a str, &'a str)>,
     /// The time from which on archived conversations are searched.
     since: Cell<Option<WallTime>>,
+    /// The host of each agent of the roster; `None` for this one.
+    homes: BTreeMap<String, Option<String>>,
     trace: Trace,
 }
 
 /// The state of reading one agent's files.
 struct AgentScan<'a> {
     name: &'a AgentName,
+    place: &'a Searched,
     /// The file that is read.
     file: PathBuf,
     /// Whether the agent has received the message and its model has not replied since.
@@ -273,14 +317,14 @@ struct AgentScan<'a> {
 }
 
 impl<'a> AgentScan<'a> {
-    fn of(name: &'a AgentName) -> Self {
-        Self { name, file: PathBuf::new(), unanswered: false, in_turn: false }
+    fn of(name: &'a AgentName, place: &'a Searched) -> Self {
+        Self { name, place, file: PathBuf::new(), unanswered: false, in_turn: false }
     }
 
     /// Notes the file of a line. A turn is in one file.
     fn begin(&mut self, spot: &LineLocation) {
         if self.file != spot.file {
-            *self = Self { file: spot.file.clone(), ..Self::of(self.name) };
+            *self = Self { file: spot.file.clone(), ..Self::of(self.name, self.place) };
         }
     }
 
@@ -301,23 +345,29 @@ impl Search<'_> {
         }
         if is_transcript {
             if let Some(read) = Line::read(line) {
-                self.transcript(reader, read, proof(spot, line));
+                self.transcript(reader, read, reader.place.proof(spot, line));
             }
             return;
         }
-        let Ok(object) = serde_json::from_slice::<Object>(line) else { return };
+        let is_carried = spot.place == SearchLocation::Outbox;
+        let object = if is_carried { carried(line) } else { serde_json::from_slice(line).ok() };
+        let Some(object) = object else { return };
         let (what, at, text) = match spot.place {
-            SearchLocation::Inbox => (TraceEvent::Waits, None, None),
-            SearchLocation::Claim => (TraceEvent::Claimed, None, None),
-            SearchLocation::TakenClaim => (TraceEvent::Processed, None, None),
+            SearchLocation::Inbox if self.is_for_other_host(reader) => {
+                (TraceEvent::OnItsWay, None, reader.place.words())
+            }
+            SearchLocation::Inbox => (TraceEvent::Waits, None, reader.place.words()),
+            SearchLocation::Outbox => (TraceEvent::OnItsWay, None, reader.place.words()),
+            SearchLocation::Claim => (TraceEvent::Claimed, None, reader.place.words()),
+            SearchLocation::TakenClaim => (TraceEvent::Processed, None, reader.place.words()),
             SearchLocation::Dead => {
                 let at = object.get("at").and_then(Value::as_f64).map(WallTime::from_secs);
-                (TraceEvent::Dead, at, word(&object, "reason"))
+                (TraceEvent::Dead, at, word(&object, "reason").map(str::to_owned))
             }
             SearchLocation::Log => {
                 let at = word(&object, "timestamp").and_then(|at| at.parse().ok());
                 let at = at.map(|at: jiff::Timestamp| at.as_duration().as_secs_f64().into());
-                (TraceEvent::Logged, at, word(&object, "message"))
+                (TraceEvent::Logged, at, word(&object, "message").map(str::to_owned))
             }
             SearchLocation::Transcript => return,
         };
@@ -332,11 +382,18 @@ impl Search<'_> {
         if !is_meant {
             return;
         }
-        let text = text.unwrap_or_default().to_owned();
-        self.add(reader.name.as_str(), at, what, text, proof(spot, line));
+        let (text, proof) = (text.unwrap_or_default(), reader.place.proof(spot, line));
+        self.add(reader.name.as_str(), at, what, text, proof);
         if is_mail {
             self.found(object);
         }
+    }
+
+    /// Whether the files of an agent that are read are only those with mail for its host.
+    fn is_for_other_host(&self, reader: &AgentScan<'_>) -> bool {
+        let here = reader.place.host.as_ref().map(HostName::as_str);
+        let home = self.homes.get(reader.name.as_str());
+        home.is_some_and(|home| home.as_deref() != here)
     }
 
     fn add(
@@ -425,16 +482,16 @@ impl Search<'_> {
     }
 
     /// Searches the logs, as far as they were written after the message. Without a step elsewhere there is no message.
-    fn read_logs(&mut self, team: &TeamDir, agents: &[AgentName]) -> Result<(), StoreError> {
+    fn read_logs(&mut self, agents: &[(&Searched, AgentName)]) -> Result<(), StoreError> {
         if self.trace.steps.is_empty() {
             return Ok(());
         }
         let times = self.trace.steps.iter().filter_map(|step| step.at);
         let first = times.min_by(|a, b| a.as_secs().total_cmp(&b.as_secs()));
         let since = first.map(with_clock_step);
-        for name in agents {
-            let mut reader = AgentScan::of(name);
-            each_log_line(team, name, since, &[Sought::Part(self.id)], |spot, line| {
+        for (place, name) in agents {
+            let mut reader = AgentScan::of(name, place);
+            each_log_line(&place.folder, name, since, &[Sought::Part(self.id)], |spot, line| {
                 self.meet(&mut reader, spot, line);
                 NextLine::Matching
             })?;
@@ -445,28 +502,37 @@ impl Search<'_> {
     /// Searches for answers, which carry the request's id.
     fn look_for_answer(
         &mut self,
-        team: &TeamDir,
+        place: &Searched,
         name: &AgentName,
         request: &str,
     ) -> Result<(), StoreError> {
-        each_line(team, name, &[Sought::Part(request)], &self.since.clone(), |spot, line| {
-            let object: Option<Object> = match spot.place {
-                SearchLocation::Inbox | SearchLocation::Claim => serde_json::from_slice(line).ok(),
-                SearchLocation::Transcript => Line::read(line).and_then(|line| {
-                    let Entry::Mail { message, .. } = line.entry else { return None };
-                    Some(message)
-                }),
-                SearchLocation::TakenClaim | SearchLocation::Dead | SearchLocation::Log => None,
-            };
-            let Some(object) = object else { return NextLine::Matching };
-            let word = |key: &str| word(&object, key).unwrap_or_default();
-            if word("request_id") == request && word("id") != self.id {
-                let text = format!("{} to {name}, {}", word("type"), word("id"));
-                let (at, proof) = (sent_at(&object), proof(spot, line));
-                self.add(word("from"), at, TraceEvent::Answered, text, proof);
-            }
-            NextLine::Matching
-        })
+        each_line(
+            &place.folder,
+            name,
+            &[Sought::Part(request)],
+            &self.since.clone(),
+            |spot, line| {
+                let object: Option<Object> = match spot.place {
+                    SearchLocation::Inbox | SearchLocation::Claim => {
+                        serde_json::from_slice(line).ok()
+                    }
+                    SearchLocation::Transcript => Line::read(line).and_then(|line| {
+                        let Entry::Mail { message, .. } = line.entry else { return None };
+                        Some(message)
+                    }),
+                    SearchLocation::Outbox => carried(line),
+                    SearchLocation::TakenClaim | SearchLocation::Dead | SearchLocation::Log => None,
+                };
+                let Some(object) = object else { return NextLine::Matching };
+                let word = |key: &str| word(&object, key).unwrap_or_default();
+                if word("request_id") == request && word("id") != self.id {
+                    let text = format!("{} to {name}, {}", word("type"), word("id"));
+                    let (at, proof) = (sent_at(&object), place.proof(spot, line));
+                    self.add(word("from"), at, TraceEvent::Answered, text, proof);
+                }
+                NextLine::Matching
+            },
+        )
     }
 }
 
@@ -493,12 +559,19 @@ fn call_of(call: &str) -> &str {
     call.split_once(':').map_or(call, |(call, _)| call)
 }
 
-fn proof(spot: &LineLocation, line: &[u8]) -> Proof {
-    Proof {
-        file: spot.file.display().to_string(),
-        offset: spot.offset,
-        text: String::from_utf8_lossy(line).trim_end().chars().take(LINE_CHARS).collect(),
-        claim: None,
+impl Searched {
+    /// Returns the words for a place of mail on another host.
+    fn words(&self) -> Option<String> {
+        self.host.as_ref().map(|host| format!("on {host}"))
+    }
+
+    fn proof(&self, spot: &LineLocation, line: &[u8]) -> Proof {
+        Proof {
+            file: self.below.join(&spot.file).display().to_string(),
+            offset: spot.offset,
+            text: String::from_utf8_lossy(line).trim_end().chars().take(LINE_CHARS).collect(),
+            claim: None,
+        }
     }
 }
 

@@ -13,8 +13,9 @@ pub(crate) use broadcaster::Broadcaster;
 use crate::loopback::access::Access;
 use crate::loopback::server::{BodyError, LoopbackServer, read_body};
 use crate::store::mail_search::line_number;
+use crate::store::relay::copies;
 use crate::store::tail::Tail;
-use crate::store::{StoreError, TeamDir, subagents};
+use crate::store::{StoreError, TeamDir, roster};
 use crate::view::Stage;
 use crate::view::trace::{self, Proof};
 use crate::wire::transcript::Line;
@@ -149,7 +150,9 @@ impl Site {
 
     /// Streams the conversation of an agent or a subagent, then every new line.
     fn follow(&self, name: &str) -> Response<ResponseBody> {
-        let Some(path) = subagents::conversation(&self.broadcaster.dir, name) else {
+        let dir = &self.broadcaster.dir;
+        let roster = roster::read(dir).unwrap_or_default();
+        let Some(path) = copies::conversation(dir, &roster, name) else {
             return reply::refused(&Refusal::Unknown);
         };
         let (sender, events) = mpsc::channel(64);

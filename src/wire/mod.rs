@@ -13,6 +13,7 @@ pub mod file_view;
 pub mod front_matter;
 pub mod hook;
 pub mod host;
+pub mod host_copy;
 pub mod host_order;
 pub mod image;
 pub mod inbox_block;

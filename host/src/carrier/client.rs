@@ -280,6 +280,11 @@ impl Carrier {
         self.request("bundle", to, body).await
     }
 
+    /// Asks a host for files of it, or for a part of one. Fails as [`Self::request_sync`] does.
+    pub async fn request_copy(&self, to: &str, body: Bytes) -> Result<Bytes, CarrierError> {
+        self.request("copy", to, body).await
+    }
+
     /// Asks the authority of the team to place a name. Fails as [`Self::request_sync`] does.
     pub async fn request_claim(&self, body: Bytes) -> Result<Bytes, CarrierError> {
         let authority = self.shared.trust.authority().as_str();

@@ -59,6 +59,15 @@ pub enum Incoming {
         /// The way back.
         reply: Reply,
     },
+    /// Another host asks for files of this one, or for a part of one.
+    Copy {
+        /// The host, which has signed it.
+        from: String,
+        /// The question as it was sent.
+        body: Bytes,
+        /// The way back.
+        reply: Reply,
+    },
     /// Another host asks this one, the authority, to place a name.
     Claim {
         /// The host, which has signed it.

@@ -88,13 +88,22 @@ enum Kind {
     Sync,
     Order,
     Bundle,
+    Copy,
     Claim,
     Join,
     Beat,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Ack, Kind::Sync, Kind::Order, Kind::Bundle, Kind::Claim, Kind::Join, Kind::Beat];
+const KINDS: [Kind; 8] = [
+    Kind::Ack,
+    Kind::Sync,
+    Kind::Order,
+    Kind::Bundle,
+    Kind::Copy,
+    Kind::Claim,
+    Kind::Join,
+    Kind::Beat,
+];
 
 impl Kind {
     /// The word in the subject.
@@ -104,6 +113,7 @@ impl Kind {
             Self::Sync => "sync",
             Self::Order => "order",
             Self::Bundle => "bundle",
+            Self::Copy => "copy",
             Self::Claim => "claim",
             Self::Join => "join",
             Self::Beat => BEAT,
@@ -127,9 +137,13 @@ fn event(shared: &Arc<Shared>, kind: Kind, message: Message) -> Option<Incoming>
     let body = match kind {
         // It has no certificate yet, and brings another proof.
         Kind::Join => message.payload,
-        Kind::Ack | Kind::Sync | Kind::Order | Kind::Bundle | Kind::Claim | Kind::Beat => {
-            shared.open_of(&from, &message.subject, &message.payload).ok()?
-        }
+        Kind::Ack
+        | Kind::Sync
+        | Kind::Order
+        | Kind::Bundle
+        | Kind::Copy
+        | Kind::Claim
+        | Kind::Beat => shared.open_of(&from, &message.subject, &message.payload).ok()?,
     };
     // A signature for an answer must not be one for anything else.
     let inbox = format!("{}.", inbox(&from));
@@ -141,6 +155,7 @@ fn event(shared: &Arc<Shared>, kind: Kind, message: Message) -> Option<Incoming>
         Kind::Sync => Incoming::Sync { from, body, reply: reply()? },
         Kind::Order => Incoming::Order { from, body, reply: reply()? },
         Kind::Bundle => Incoming::Bundle { from, body, reply: reply()? },
+        Kind::Copy => Incoming::Copy { from, body, reply: reply()? },
         Kind::Claim => Incoming::Claim { from, body, reply: reply()? },
         Kind::Join => Incoming::Join { body, reply: reply()? },
     })

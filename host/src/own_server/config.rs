@@ -83,7 +83,7 @@ fn invited_user(settings: &ServerSettings, invited: &InvitedHost) -> Option<Valu
 /// Returns the user of a host with its permissions.
 fn user(team: &str, SignedInHost { host, connection, .. }: &SignedInHost) -> Value {
     let (stream, bucket) = (format!("MAIL_{team}"), format!("KV_team_{team}"));
-    let sends = ["mail", "ack", "sync", "order", "bundle", "claim"]
+    let sends = ["mail", "ack", "sync", "order", "bundle", "copy", "claim"]
         .map(|kind| format!("t.{team}.{kind}.*.{host}"));
     let more = [
         format!("t.{team}.beat.{host}"),
@@ -102,7 +102,8 @@ fn user(team: &str, SignedInHost { host, connection, .. }: &SignedInHost) -> Val
         "_INBOX.*.>".to_owned(),
     ];
     let publish: Vec<_> = sends.into_iter().chain(more).collect();
-    let reads = ["ack", "sync", "order", "bundle"].map(|kind| format!("t.{team}.{kind}.{host}.>"));
+    let reads =
+        ["ack", "sync", "order", "bundle", "copy"].map(|kind| format!("t.{team}.{kind}.{host}.>"));
     let more = [format!("t.{team}.beat.>"), format!("_INBOX.{host}.>")];
     let subscribe: Vec<_> = reads.into_iter().chain(more).collect();
     json!({

@@ -58,6 +58,8 @@ pub(crate) enum PresenceEvent {
         /// The host.
         from: HostName,
     },
+    /// The list of tasks may have changed.
+    Tasks,
     /// The process ends.
     End,
 }
@@ -69,6 +71,9 @@ pub(super) struct Beat {
     /// Whether it is the last one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) leaves: bool,
+    /// The version of its list of tasks.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) tasks: String,
 }
 
 /// The description that a host gives of itself.

@@ -7,6 +7,7 @@ pub(crate) use events::{NameLost, PresenceEvent};
 
 use crate::VERSION;
 use crate::carrier::{Carrier, StoredValue};
+use crate::copies::ListVersion;
 use crate::give_ups::{HostGiveUps, HostStates};
 use crate::inbound::{InboundEvent, offload};
 use crate::name_claims::{NameClaims, PlaceOutcome};
@@ -18,6 +19,7 @@ use agent_team::relay::{
     HostEntry, HostState, KnownPlacements, RosterMirror, member_key, parse_member_key,
 };
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
+use agent_team::store::tasks::version as list_version;
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::{HostName, RELAY_PROTOCOL, ValueVersion};
@@ -47,6 +49,8 @@ pub(crate) struct PresenceTask {
     identity: HostIdentity,
     outbound: mpsc::UnboundedSender<OutboundEvent>,
     inbound: mpsc::UnboundedSender<InboundEvent>,
+    /// Gets the versions of the lists of tasks that other hosts have.
+    lists: mpsc::UnboundedSender<ListVersion>,
     /// Called once the values of the carrier are known.
     on_named: Box<dyn Fn() + Send + Sync>,
     /// Whether they are. Before, nothing is sent, and no mail is accepted.
@@ -75,9 +79,10 @@ impl PresenceTask {
         carrier: Carrier,
         dir: TeamDir,
         (identity, trust): (HostIdentity, Arc<Trust>),
-        (inbound, outbound): (
+        (inbound, outbound, lists): (
             mpsc::UnboundedSender<InboundEvent>,
             mpsc::UnboundedSender<OutboundEvent>,
+            mpsc::UnboundedSender<ListVersion>,
         ),
         (bus, waiting, placements): (Arc<Bus>, WaitingCounts, KnownPlacements),
         on_named: Box<dyn Fn() + Send + Sync>,
@@ -94,6 +99,7 @@ impl PresenceTask {
             identity,
             outbound,
             inbound,
+            lists,
             on_named,
             is_named: false,
             sees_other_team: false,
@@ -199,6 +205,7 @@ impl PresenceTask {
                 self.names.take_back(name, from);
                 self.settle_names().await;
             }
+            PresenceEvent::Tasks => self.send_beat(false).await,
             PresenceEvent::End => {}
         }
         Ok(())
@@ -312,6 +319,8 @@ impl PresenceTask {
         if *from == self.identity.host {
             return false;
         }
+        let version = ListVersion { host: from.clone(), version: beat.tasks };
+        drop(self.lists.send(version));
         let known = self.host(from);
         let is_news = known.is_away != beat.leaves || !known.is_heard;
         (known.missed, known.is_away, known.is_heard) = (0, beat.leaves, true);
@@ -363,7 +372,9 @@ impl PresenceTask {
         if !self.is_named {
             return;
         }
-        let beat = Beat { epoch: self.identity.epoch.clone(), leaves };
+        let dir = self.dir.clone();
+        let tasks = offload(move || list_version(&dir)).await.unwrap_or_default();
+        let beat = Beat { epoch: self.identity.epoch.clone(), leaves, tasks };
         let Ok(body) = serde_json::to_vec(&beat) else { return };
         // Without a connection, the others notice.
         drop(self.carrier.publish_beat(body.into()).await);

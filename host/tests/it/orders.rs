@@ -1,8 +1,9 @@
 //! Orders between hosts: a lead starts teammates on another host, its supervisor there starts them again after a crash, and the
 //! whole ladder of a stop goes over hosts.
 
+use crate::lead::{Lead, said};
 use crate::machines::{Machine, Machines, program};
-use crate::rig::process::{signal, spawn_tied, wait_until};
+use crate::rig::process::{signal, wait_until};
 use agent_team::store::relay::{
     is_supervised, open_orders, order_id, put_order, read_answer, read_order,
 };
@@ -14,37 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::Write;
-use std::process::{Child, Stdio};
 use std::time::Duration;
-
-/// A lead without a terminal, which reads its prompts from a pipe and ends with it.
-struct Lead(Child);
-
-impl Lead {
-    fn start(machine: &Machine, args: &[&str]) -> Self {
-        let mut command = machine.command("team");
-        command.args(["lead", "--model", "rehearsal"]).args(args).stdin(Stdio::piped());
-        let log = File::create(machine.folder().join("lead.out")).unwrap();
-        command.stdout(log.try_clone().unwrap()).stderr(log);
-        Self(spawn_tied(command).unwrap())
-    }
-
-    fn say(&mut self, text: &str) {
-        let stdin = self.0.stdin.as_mut().unwrap();
-        stdin.write_all(format!("{text}\n").as_bytes()).unwrap();
-        stdin.flush().unwrap();
-    }
-
-    /// Ends the input, by which the lead ends; returns its exit code.
-    fn quit(mut self) -> Option<i32> {
-        drop(self.0.stdin.take());
-        self.0.wait().unwrap().code()
-    }
-}
-
-fn said(machine: &Machine) -> String {
-    fs::read_to_string(machine.folder().join("lead.out")).unwrap_or_default()
-}
 
 /// Returns the process of a member on its own host.
 fn pid_of(machine: &Machine, member: &str) -> Option<i32> {
@@ -226,8 +197,7 @@ fn teammates_whose_lead_is_not_heard_for_too_long_are_ended_and_others_stay() {
     lead.say("Spawn carol (trainer) on gpu1.");
     machines.eventually("carol is idle", || is_idle(ann, "carol"));
     let pid = pid_of(gpu, "carol").unwrap();
-    lead.0.kill().unwrap();
-    lead.0.wait().unwrap();
+    lead.kill();
     machines.eventually("carol has ended", || is_gone(gpu, pid));
     // Her host says why a moment after her process has said that it ends.
     machines.eventually("the cause is known", || {

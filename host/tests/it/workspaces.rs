@@ -1,37 +1,17 @@
 //! Workspaces over hosts: a teammate on another host works in a clone of the files of the lead's workspace, and what it saves
 //! comes back into the repository of the user.
 
+use crate::lead::Lead;
 use crate::machines::{Machine, Machines};
 use crate::rig::process::spawn_tied;
 use agent_team::wire::AgentName;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-/// A lead without a terminal, which reads its prompts from a pipe and ends with it.
-struct Lead(Child);
-
-impl Lead {
-    fn start(machine: &Machine) -> Self {
-        let mut command = machine.command("team");
-        command.args(["lead", "--model", "rehearsal", "--mode", "accept_edits"]);
-        let log = File::create(machine.folder().join("lead.out")).unwrap();
-        command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
-        Self(spawn_tied(command).unwrap())
-    }
-
-    fn say(&mut self, text: &str) {
-        let stdin = self.0.stdin.as_mut().unwrap();
-        stdin.write_all(format!("{text}\n").as_bytes()).unwrap();
-        stdin.flush().unwrap();
-    }
-
-    fn quit(mut self) -> Option<i32> {
-        drop(self.0.stdin.take());
-        self.0.wait().unwrap().code()
-    }
-}
+/// The lead's files are changed without a question.
+const ACCEPT_EDITS: &[&str] = &["--mode", "accept_edits"];
 
 /// Runs git in a folder of a host, which must succeed; returns what it prints.
 fn git(folder: &Path, line: &str) -> String {
@@ -121,7 +101,7 @@ fn a_teammate_on_another_host_works_in_a_clone_and_its_work_comes_back() {
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
     make_repository(ann);
     put(ann.folder(), "draft.txt", b"not committed\n");
-    let mut lead = Lead::start(ann);
+    let mut lead = Lead::start(ann, ACCEPT_EDITS);
     wait_ready(&machines, &["gpu1"]);
     spawn(&machines, &mut lead, "Spawn carol (trainer) on gpu1.", "carol");
     assert!(ann.transcript("lead").contains("its clone has the files of the workspace"));
@@ -169,7 +149,7 @@ fn only_commits_that_a_host_lacks_are_sent_and_a_transfer_goes_on_after_kills_of
     put(machines.get("ann").folder(), "first.bin", &first);
     git(machines.get("ann").folder(), "add --all");
     git(machines.get("ann").folder(), "commit --quiet -m second");
-    let mut lead = Lead::start(machines.get("ann"));
+    let mut lead = Lead::start(machines.get("ann"), ACCEPT_EDITS);
     wait_ready(&machines, &["gpu1"]);
     lead.say("Spawn carol (trainer) on gpu1.");
     let orders = machines.get("gpu1").folder().join(".team/run/.state/relay/orders/in");
@@ -215,7 +195,7 @@ fn a_host_fetches_from_the_server_of_the_project_what_it_can() {
     daemon.args(["daemon", "--export-all", "--reuseaddr", "--port=9418", &base]);
     let mut daemon = spawn_tied(daemon).unwrap();
     git(ann.folder(), &format!("remote add origin git://{}/shop.git", ann.address()));
-    let mut lead = Lead::start(ann);
+    let mut lead = Lead::start(ann, ACCEPT_EDITS);
     wait_ready(&machines, &["gpu1"]);
     spawn(&machines, &mut lead, "Spawn carol (trainer) on gpu1.", "carol");
     assert_eq!(bundles(ann).len(), 0, "all of it was on the server");
@@ -234,7 +214,7 @@ fn work_that_conflicts_is_not_taken_and_its_teammate_gets_the_files_to_merge() {
     let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
     make_repository(ann);
-    let mut lead = Lead::start(ann);
+    let mut lead = Lead::start(ann, ACCEPT_EDITS);
     wait_ready(&machines, &["gpu1"]);
     spawn(&machines, &mut lead, "Spawn carol (trainer) on gpu1.", "carol");
     lead.say("Ask carol to write \"hers\" to plan.txt.");
@@ -259,7 +239,7 @@ fn work_that_conflicts_is_not_taken_and_its_teammate_gets_the_files_to_merge() {
 fn the_work_of_a_host_that_is_lost_goes_on_on_another_one() {
     let Some(mut machines) = Machines::or_skip(&["ann", "gpu1", "gpu2"]) else { return };
     make_repository(machines.get("ann"));
-    let mut lead = Lead::start(machines.get("ann"));
+    let mut lead = Lead::start(machines.get("ann"), ACCEPT_EDITS);
     wait_ready(&machines, &["gpu1", "gpu2"]);
     spawn(&machines, &mut lead, "Spawn carol (trainer) on gpu1.", "carol");
     lead.say("Ask carol to write \"42\" to result.txt.");
@@ -294,7 +274,7 @@ fn a_name_with_a_clone_on_one_host_is_not_started_on_another_one() {
     let Some(machines) = Machines::or_skip(&["ann", "gpu1", "gpu2"]) else { return };
     let (ann, gpu1) = (machines.get("ann"), machines.get("gpu1"));
     make_repository(ann);
-    let mut lead = Lead::start(ann);
+    let mut lead = Lead::start(ann, ACCEPT_EDITS);
     wait_ready(&machines, &["gpu1", "gpu2"]);
     spawn(&machines, &mut lead, "Spawn carol (trainer) on gpu1.", "carol");
     ann.team_ok(&["stop", "carol"]);
@@ -328,7 +308,7 @@ fn work_that_is_saved_while_a_host_is_away_comes_once_it_is_back() {
     let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
     make_repository(ann);
-    let mut lead = Lead::start(ann);
+    let mut lead = Lead::start(ann, ACCEPT_EDITS);
     wait_ready(&machines, &["gpu1"]);
     spawn(&machines, &mut lead, "Spawn carol (trainer) on gpu1.", "carol");
     // She works with mail of her own host meanwhile.

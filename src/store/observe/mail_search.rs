@@ -11,6 +11,7 @@ use crate::store::process_log::{self, parts};
 use crate::store::transcript::archived;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, WallTime};
+use serde_json::{Map, Value};
 use std::cell::Cell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ pub(crate) enum SearchLocation {
     Claim,
     /// A claim that was acted on, kept for late writers.
     TakenClaim,
+    /// What a relay has taken out of the inbox, on its way to another host.
+    Outbox,
     Dead,
     /// The conversation, current or archived.
     Transcript,
@@ -60,6 +63,7 @@ pub(crate) fn each_line(
         let place = if is_taken { SearchLocation::TakenClaim } else { SearchLocation::Claim };
         read(place, claim.path)?;
     }
+    read(SearchLocation::Outbox, dir.relay_outbox(name))?;
     read(SearchLocation::Dead, dir.dead(name))?;
     read(SearchLocation::Transcript, dir.transcript(name))?;
     for path in archived(dir, name)?.into_iter().rev() {
@@ -72,6 +76,15 @@ pub(crate) fn each_line(
         }
     }
     Ok(())
+}
+
+/// Returns the message in a line of an outbox.
+pub(crate) fn carried(line: &[u8]) -> Option<Map<String, Value>> {
+    let mut line: Map<String, Value> = serde_json::from_slice(line).ok()?;
+    match line.remove("line") {
+        Some(Value::Object(message)) => Some(message),
+        Some(_) | None => None,
+    }
 }
 
 /// Returns the number of the line at an offset of a file below the team folder, from 1.

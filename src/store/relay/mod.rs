@@ -5,6 +5,7 @@
 
 mod arrivals;
 mod bundles;
+pub(crate) mod copies;
 mod given_up;
 mod host_supervisor;
 mod invited;
@@ -22,6 +23,10 @@ mod trust;
 
 pub use arrivals::{Arrivals, Link, LinkState, Range};
 pub use bundles::{bundle_bytes, finish_part, part_bytes, read_bundle, remove_bundle, write_part};
+pub use copies::{
+    CopiedHost, HostCopy, MissingPart, WishState, copied_task, copy_part, copyable_files,
+    live_wishes, make_copy_folders, put_wish_state, read_part as read_copy_part,
+};
 pub use given_up::{GivenUpHost, change_given_up_hosts, given_up_hosts};
 pub use host_supervisor::{
     HostSupervisorLock, is_supervised, open_host_supervisor_log, open_host_supervisor_printed,
