@@ -220,6 +220,10 @@ fn is_awaited(dir: &TeamDir, id: &OrderId) -> bool {
 fn spawned(order: &HostOrder) -> Option<AgentName> {
     match &order.order {
         Order::Spawn(spawn) => AgentName::member(&spawn.name).ok(),
-        Order::Stop(_) | Order::Prepare(_) | Order::Collect(_) | Order::Drop(_) => None,
+        Order::Stop(_)
+        | Order::Prepare(_)
+        | Order::Collect(_)
+        | Order::Drop(_)
+        | Order::Task(_) => None,
     }
 }
