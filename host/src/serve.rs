@@ -7,7 +7,7 @@ use crate::input_end;
 use crate::invitation::SERVING;
 use crate::join;
 use crate::membership::{OwnTrust, unusable};
-use crate::orders::{IsNamed, OrdersIn, OrdersOut, asked_for_bundle};
+use crate::orders::{IsNamed, OrdersIn, OrdersOut, TaskOrdersIn, asked_for_bundle, sweep};
 use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
 use crate::own_server::{OwnServer, ServerAccess, ServerSettings};
 use crate::presence::{NameLost, PresenceEvent, PresenceTask};
@@ -330,6 +330,7 @@ fn start_tasks(
     };
     tokio::spawn(incoming.run(inbound_events));
     let channels = (inbound.clone(), outbound.clone());
+    let (own_host, list_bus) = (identity.host.clone(), Arc::clone(bus));
     let (dir, identity, bus) = (dir.clone(), identity.clone(), Arc::clone(bus));
     let shared = (bus, waiting, placements.clone());
     let own = (identity, trust);
@@ -344,7 +345,10 @@ fn start_tasks(
         open: Arc::default(),
     };
     tokio::spawn(orders_out.run(Arc::clone(&new_orders)));
-    let orders = OrdersIn::new(carrier.clone(), team.clone(), is_named, placements);
+    tokio::spawn(sweep(team.clone()));
+    let task_orders = TaskOrdersIn::new(team.clone(), own_host, placements.clone(), list_bus);
+    tokio::spawn(task_orders.clone().release_abandoned());
+    let orders = OrdersIn::new(carrier.clone(), team.clone(), is_named, placements, task_orders);
     let dir = team;
     let tasks = Tasks {
         dir,
