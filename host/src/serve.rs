@@ -8,7 +8,7 @@ use crate::input_end;
 use crate::invitation::SERVING;
 use crate::join;
 use crate::membership::{OwnTrust, unusable};
-use crate::orders::{IsNamed, OrdersIn, OrdersOut, asked_for_bundle};
+use crate::orders::{IsNamed, OrdersIn, OrdersOut, TaskOrdersIn, asked_for_bundle, sweep};
 use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
 use crate::own_server::{OwnServer, ServerAccess, ServerSettings};
 use crate::presence::{NameLost, PresenceEvent, PresenceTask};
@@ -342,6 +342,7 @@ fn start_tasks(
     tokio::spawn(incoming.run(inbound_events));
     let (lists, list_versions) = mpsc::unbounded_channel();
     let channels = (inbound.clone(), outbound.clone(), lists);
+    let (own_host, list_bus) = (identity.host.clone(), Arc::clone(bus));
     let (dir, identity, bus) = (dir.clone(), identity.clone(), Arc::clone(bus));
     let shared = (bus, waiting, placements.clone());
     let own = (identity, trust);
@@ -361,7 +362,11 @@ fn start_tasks(
     let new_wishes = Arc::new(Notify::new());
     let copies = WantedCopies { carrier: carrier.clone(), dir: team.clone() };
     tokio::spawn(copies.run(Arc::clone(&new_wishes)));
-    let orders = OrdersIn::new(carrier.clone(), team.clone(), is_named, placements.clone());
+    tokio::spawn(sweep(team.clone()));
+    let task_orders = TaskOrdersIn::new(team.clone(), own_host, placements.clone(), list_bus);
+    tokio::spawn(task_orders.clone().release_abandoned());
+    let known = placements.clone();
+    let orders = OrdersIn::new(carrier.clone(), team.clone(), is_named, known, task_orders);
     let dir = team;
     let tasks = Tasks {
         dir,

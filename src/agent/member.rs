@@ -208,7 +208,7 @@ impl Member {
             approvals,
             subagents: SubagentWatch::new(agent.subagents),
             budget: BudgetMonitor { budget, context: share(), before_turn },
-            task_claimer: TaskClaimer { context: share(), watch: None, failed: Rc::default() },
+            task_claimer: TaskClaimer { context: share(), watch: None, last: Rc::default() },
             role: MemberRole { context: share(), name: agent.role },
             work: agent.work,
             models: MemberModels {

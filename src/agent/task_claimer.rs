@@ -2,19 +2,20 @@
 //! assigned to it.
 //!
 //! It waits for file events, with a slow poll as a fallback (a file written by hand, a dead owner). [`Tasks`]
-//! decides which task is suitable.
+//! decides which task is suitable. On a host that does not keep the list, the files are a copy, and a claim is an order, which
+//! fails while the other host is away.
 
 use super::event::MachineEvent;
 use super::identity::MemberContext;
 use crate::os::async_fd::ReadableFd;
 use crate::store::asynchronous::offload;
 use crate::store::change_watcher::ChangeWatcher;
-use crate::tasks::Tasks;
+use crate::tasks::{TaskError, Tasks};
 use crate::wire::AgentName;
 use crate::wire::log_words;
 use crate::wire::message::{Body, Message};
 use crate::wire::task::TaskId;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +27,33 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct TaskClaimer {
     pub(super) context: Rc<MemberContext>,
     pub(super) watch: Option<AbortOnDrop>,
-    /// Whether the last task could not be claimed; the next watch then begins with a wait.
-    pub(super) failed: Rc<Cell<bool>>,
+    /// The outcome of the last attempt.
+    pub(super) last: Rc<LastAttempt>,
+}
+
+/// The outcome of the last attempt to claim a task.
+#[derive(Debug, Default)]
+pub(super) struct LastAttempt {
+    /// Whether the next watch begins with a wait: the task that is in sight could not be claimed.
+    waits: Cell<bool>,
+    /// The reason for which it has failed, which is logged once; empty if it has not.
+    cause: RefCell<String>,
+}
+
+impl LastAttempt {
+    fn has_ended(&self, taken: &Result<Option<TaskId>, TaskError>, is_kept_here: bool) {
+        let cause = taken.as_ref().err().map(TaskError::cause).unwrap_or_default();
+        match taken {
+            Ok(Some(id)) => tracing::info!(%id, "took a task"),
+            Err(why) if *self.cause.borrow() != cause => {
+                tracing::warn!(%why, "a task could not be taken");
+            }
+            Ok(None) | Err(_) => {}
+        }
+        // A copy of the list may show a task still that is taken.
+        self.waits.set(taken.is_err() || matches!(taken, Ok(None)) && !is_kept_here);
+        self.cause.replace(cause);
+    }
 }
 
 /// A task that is aborted when this value is dropped.
@@ -59,12 +85,12 @@ impl TaskClaimer {
     /// Starts to watch for a task. [`MachineEvent::TaskInSight`] is sent once.
     pub(super) fn watch(&mut self) {
         let context = Rc::clone(&self.context);
-        let has_failed = self.failed.take();
+        let waits = self.last.waits.take();
         self.watch = Some(AbortOnDrop(tokio::task::spawn_local(async move {
             if let Some(stage) = &context.team_context.stage {
                 stage.before_claim().await;
             }
-            if has_failed {
+            if waits {
                 tokio::time::sleep(POLL_EVERY).await;
             }
             // The watcher is created before the first read of the list, so that no change is missed.
@@ -88,20 +114,15 @@ impl TaskClaimer {
     /// Claims the next task. [`MachineEvent::TaskTaken`] is sent when the attempt is over.
     pub(super) fn take(&mut self) {
         self.watch = None;
-        let (context, failed) = (Rc::clone(&self.context), Rc::clone(&self.failed));
+        let (context, last) = (Rc::clone(&self.context), Rc::clone(&self.last));
         tokio::task::spawn_local(async move {
             let (tasks, me) = (Arc::clone(&context.tasks), context.me.name.clone());
-            match tokio::task::spawn_blocking(move || tasks.take_next(&me)).await {
-                Ok(Ok(Some(task))) => tracing::info!(id = %task.id, "took a task"),
-                Ok(Ok(None)) => {}
-                refused => {
-                    tracing::warn!(
-                        why = log_words::work_done(&refused),
-                        "a task could not be taken"
-                    );
-                    failed.set(true);
-                }
-            }
+            let take = move || {
+                let taken = tasks.take_next(&me).map(|task| task.map(|task| task.id));
+                (taken, matches!(tasks.kept_on(), Ok(None)))
+            };
+            let (taken, is_kept_here) = offload(take).await;
+            last.has_ended(&taken, is_kept_here);
             let _gone = context.events.send(MachineEvent::TaskTaken.into());
         });
     }

@@ -42,6 +42,7 @@ pub(crate) mod requests;
 pub(crate) mod roster_view;
 pub(crate) mod send;
 pub(crate) mod sessions;
+pub(crate) mod shared_task_list;
 mod skills;
 pub(crate) mod spawn;
 mod stdio;

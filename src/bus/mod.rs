@@ -3,6 +3,7 @@
 //! *Invariant:* the bus decides under the lock of the inbox whether the recipient may get mail, so that no send of
 //! data succeeds after the recipient was asked to stop. This layer does not know models, tools or processes.
 
+pub(crate) mod host_orders;
 mod reachability;
 
 use crate::store::inbox::{Inbox, Priority, SendError, SendPolicy, Stored};

@@ -16,6 +16,7 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use crate::wire::task_order::{NewOwner, NewTask, TaskEdit};
 pub(crate) use refusal::TaskRefusal;
 
 use super::owner::OwnerLiveness;
@@ -61,39 +62,6 @@ impl Actor {
     }
 }
 
-#[derive(Debug, Clone, Default)]
-pub(crate) struct NewTask {
-    pub(crate) subject: String,
-    pub(crate) description: String,
-    pub(crate) blocked_by: Vec<TaskId>,
-    pub(crate) owner: Option<AgentName>,
-    /// The role whose members may claim it by themselves.
-    pub(crate) role: Option<String>,
-    /// The id of the tool call that creates it.
-    pub(crate) origin: Option<String>,
-}
-
-/// The changes of a task. An absent field stays as it is.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct TaskEdit {
-    pub(crate) subject: Option<String>,
-    pub(crate) description: Option<String>,
-    /// The role whose members may claim it by themselves; empty for all.
-    pub(crate) role: Option<String>,
-    pub(crate) blocked_by: Option<Vec<TaskId>>,
-    pub(crate) owner: Option<NewOwner>,
-    pub(crate) status: Option<TaskStatus>,
-    /// The reason for the new status, for the history.
-    pub(crate) note: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NewOwner {
-    /// No owner: any agent may claim the task.
-    Unowned,
-    Agent(AgentName),
-}
-
 pub(crate) fn create(
     board: &Board,
     id: TaskId,
@@ -119,12 +87,6 @@ pub(crate) fn create(
 
 pub(crate) fn claim(board: &Board, id: TaskId, by: &Actor) -> TaskChange {
     update(board, id, TaskEdit::status(TaskStatus::InProgress, None), by)
-}
-
-impl TaskEdit {
-    pub(crate) fn status(status: TaskStatus, note: Option<String>) -> Self {
-        Self { status: Some(status), note, ..Self::default() }
-    }
 }
 
 /// Makes several changes at once: texts first, then the owner, then the status. Completing an unclaimed task

@@ -16,6 +16,7 @@ mod names;
 mod outbound;
 mod placements;
 mod roster;
+mod task_orders;
 #[cfg(test)]
 mod tests;
 mod watcher;
@@ -28,6 +29,7 @@ pub use names::{Displaced, NamePlaces, NameStep, TakeBack, name_key, parse_name_
 pub use outbound::{Outbound, OutboundFrame, Recipient, TakenIn};
 pub use placements::{KnownPlacements, Placement};
 pub use roster::{HostEntry, RosterMirror, member_key, parse_member_key};
+pub use task_orders::{TaskOrderRefusal, refusal_of_task_order};
 pub use watcher::{ExitWatcher, TeamWatcher};
 
 pub use crate::os::child::{ask_to_end, ask_to_reload, end_with_parent};

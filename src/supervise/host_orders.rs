@@ -1,15 +1,16 @@
 //! Orders of this host to another one: each is a file that the relay carries, and that the supervisor of the other host
 //! carries out and answers. What is given here waits for the answer.
 
+pub(super) use crate::bus::host_orders::OrderFailure;
+
+use crate::bus::host_orders::{GivenOrder, HEARD_WITHIN, check};
 use crate::os::Clock;
 use crate::os::deadline::deadline;
 use crate::store::asynchronous::offload;
-use crate::store::relay::{self, KnownHost, put_order, read_answer, remove_order};
+use crate::store::relay::{self, read_answer};
 use crate::store::{StoreError, TeamDir, roster};
-use crate::wire::WallTime;
 use crate::wire::carried::HostName;
 use crate::wire::host_order::{HostOrder, Order, OrderAnswer, OrderId, OrderSide};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// The pause between two looks for the answer.
@@ -18,45 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The time that an order and its answer may take on their way, beside the time for the work.
 pub(super) const TRANSPORT_WITHIN: Duration = Duration::from_secs(5);
 
-/// The time in which a relay is there, and hears the host.
-const HEARD_WITHIN: Duration = Duration::from_secs(5);
-
 /// The number of seconds after which a host counts as lost for a transfer.
 const LOST_AFTER: u32 = 10;
-
-/// The reason for which an order was not carried out, as far as it is known.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OrderFailure {
-    #[error("no relay runs on this host (`team-host run`)")]
-    NoRelay,
-    #[error("{host} has been away for {}", seconds(*.since))]
-    Away { host: HostName, since: Duration },
-    #[error("{0} was not heard yet")]
-    NotHeard(HostName),
-    #[error("{host} has not answered within {}", seconds(*.within))]
-    Unanswered { host: HostName, within: Duration },
-    #[error("{0}")]
-    Store(#[from] StoreError),
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{} s", time.as_secs())
-}
-
-/// Whether a host can be given orders now.
-fn check(dir: &TeamDir, host: &HostName, now: WallTime) -> Result<(), OrderFailure> {
-    if !relay::is_served(dir)? {
-        return Err(OrderFailure::NoRelay);
-    }
-    let known = relay::known_hosts(dir)?;
-    match known.into_iter().find(|known| known.host == *host) {
-        Some(KnownHost { away_since: Some(since), .. }) => {
-            Err(OrderFailure::Away { host: host.clone(), since: now.since(since) })
-        }
-        Some(KnownHost { is_heard: true, .. }) => Ok(()),
-        Some(_) | None => Err(OrderFailure::NotHeard(host.clone())),
-    }
-}
 
 /// Waits until a host can be given orders. A relay that has just been started hears the others after a moment.
 async fn until_heard(
@@ -115,10 +79,7 @@ pub(super) async fn give_and_keep(
     let within = deadline(within);
     let given = HostOrder { host: host.clone(), until: clock.now() + within, order };
     let (team, order_id) = (dir.clone(), id.clone());
-    let put = move || {
-        put_order(&team, OrderSide::Out, &order_id, &given)?;
-        Ok::<_, OrderFailure>(GivenOrder { dir: team, id: order_id })
-    };
+    let put = move || Ok::<_, OrderFailure>(GivenOrder::put(&team, order_id, &given)?);
     let order = offload(put).await?;
     let answer = tokio::select! {
         answer = answer_of(dir, &id) => answer?,
@@ -129,27 +90,6 @@ pub(super) async fn give_and_keep(
     };
     tracing::info!(%id, %host, answer = answer.word(), "an order to another host is answered");
     Ok((answer, order))
-}
-
-/// An order whose answer is awaited or used. Dropping it removes it.
-pub(super) struct GivenOrder {
-    dir: TeamDir,
-    id: OrderId,
-}
-
-impl GivenOrder {
-    /// Returns the file with the bundle that has come with the answer.
-    pub(super) fn bundle(&self) -> PathBuf {
-        self.dir.relay_bundle(OrderSide::Out, &self.id)
-    }
-}
-
-impl Drop for GivenOrder {
-    fn drop(&mut self) {
-        if let Err(why) = remove_order(&self.dir, OrderSide::Out, &self.id) {
-            tracing::warn!(id = %self.id, %why, "an order to another host is not removed");
-        }
-    }
 }
 
 async fn answer_of(dir: &TeamDir, id: &OrderId) -> Result<OrderAnswer, StoreError> {

@@ -1,27 +1,39 @@
 //! The shared task list: applies the rules of `protocol::tasks` to the files of `store::tasks`, checks that
 //! owners are running, and notifies members by mail.
 //!
-//! *Invariant:* every read repairs the list first: tasks of dead owners are pending again. This layer does
-//! not know models, tools or processes.
+//! A team on several hosts has one list, which the host of the lead keeps. There the files are changed; every other host reads a
+//! copy of them, and gives that host orders for its changes (`elsewhere`, `ordered`).
+//!
+//! *Invariant:* every read on the host that keeps the list repairs it first: tasks of dead owners are pending again. A read on
+//! another host writes nothing. This layer does not know models, tools or processes.
 
+mod elsewhere;
+mod error;
+#[cfg(test)]
+mod host_tests;
+mod ordered;
 #[cfg(test)]
 mod tests;
 
-use crate::bus::{Bus, BusError, Outgoing, lock, names};
+pub(crate) use error::TaskError;
+
+use crate::bus::{Bus, Outgoing, lock};
 use crate::protocol::owner::OwnerLiveness;
 use crate::protocol::tasks::{
     Actor, NewOwner, NewTask, TaskEdit, TaskRefusal, blockers, claim, create, freed_by,
     is_abandoned, is_assigned, next_for, release, update,
 };
 use crate::store::tasks::{Problem, TaskList};
-use crate::store::{SharedClock, StoreError, TeamDir, liveness, roster};
+use crate::store::{SharedClock, StoreError, TeamDir, liveness, relay, roster};
+use crate::wire::limits::DEFAULT_LEAD_AWAY;
 use crate::wire::message::Body;
-use crate::wire::nearest::nearest;
-use crate::wire::roster::{ExitCause, Roster, Status};
+use crate::wire::roster::{ExitCause, Member, Roster, Status};
 use crate::wire::task::{Board, Task, TaskId, TaskStatus};
+use crate::wire::task_order::OrderedTaskChange;
 use crate::wire::{AgentName, WithUnknownFields};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 /// The team's task list.
@@ -30,55 +42,12 @@ pub(crate) struct Tasks {
     clock: SharedClock,
     list: Mutex<TaskList>,
     can_complete: CanCompleteTasks,
+    /// Whether a claim of the next task was not answered by the host that keeps the list, and may have been made.
+    may_have_taken: AtomicBool,
 }
 
 /// Whether a member in this role can complete tasks. Only such members claim tasks on their own.
 pub(crate) type CanCompleteTasks = fn(&TeamDir, role: &str) -> bool;
-
-/// The reason for which a task could not be read or changed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TaskError {
-    #[error(transparent)]
-    Refused(#[from] TaskRefusal),
-    #[error("{0} is not running, and a claim lasts only while its owner is running")]
-    NotRunning(AgentName),
-    #[error("{owner} cannot own a task now: it is not reachable; reachable: {}", names(reachable))]
-    NoSuchOwner { owner: AgentName, reachable: Vec<AgentName> },
-    #[error("there is no task to take")]
-    NothingToDo,
-    #[error(transparent)]
-    Bus(#[from] BusError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl TaskError {
-    pub(crate) fn store_error(&self) -> Option<&StoreError> {
-        if let Self::Bus(why) = self {
-            return why.store_error();
-        }
-        if let Self::Store(why) = self { Some(why) } else { None }
-    }
-
-    /// Returns advice for the user about the error.
-    pub(crate) fn hint(&self) -> String {
-        match self {
-            Self::Refused(why) => why.hint(),
-            Self::NotRunning(_) => "start it first, or claim the task as a running member".into(),
-            Self::NoSuchOwner { owner, reachable } => {
-                let near = nearest(owner.as_str(), reachable.iter().map(AgentName::as_str));
-                let near = near.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
-                format!(
-                    "{near}leave the owner out, so that a free member takes the task; or start that \
-                     member first"
-                )
-            }
-            Self::NothingToDo => "look again later".into(),
-            Self::Bus(why) => why.hint(),
-            Self::Store(why) => why.hint().into(),
-        }
-    }
-}
 
 type TaskRecord = WithUnknownFields<Task>;
 
@@ -93,6 +62,8 @@ pub(crate) struct TaskSnapshot {
 #[derive(Debug)]
 pub(crate) struct Changed {
     pub(crate) task: TaskRecord,
+    /// The tasks for which it waits.
+    waits_for: Vec<TaskId>,
     /// Tasks that can begin because of the change.
     pub(crate) ready: Vec<TaskRecord>,
     /// Owners that could not be notified, each with the reason.
@@ -103,7 +74,7 @@ impl Tasks {
     /// Creates the list of the team whose mail `bus` carries.
     pub(crate) fn new(bus: Arc<Bus>, clock: SharedClock, can_complete: CanCompleteTasks) -> Self {
         let list = Mutex::new(TaskList::of(bus.dir(), bus.fsync()));
-        Self { bus, clock, list, can_complete }
+        Self { bus, clock, list, can_complete, may_have_taken: AtomicBool::new(false) }
     }
 
     /// Returns the bus of the team with this list.
@@ -142,22 +113,36 @@ impl Tasks {
 
     /// Creates a task, once for a repeated tool call. Fails if the rules refuse or the owner is not reachable.
     pub(crate) fn create(&self, new: &NewTask, by: &AgentName) -> Result<Changed, TaskError> {
+        let changed = match self.kept_on()? {
+            None => self.create_here(new, by)?,
+            Some(host) => self.create_on(&host, new.clone(), by)?,
+        };
+        Ok(self.tell_owner(changed, by))
+    }
+
+    fn create_here(&self, new: &NewTask, by: &AgentName) -> Result<Changed, TaskError> {
         if let Some(owner) = &new.owner {
             self.check_owner(owner, by)?;
         }
         lock(&self.list).want(new.blocked_by.iter().copied());
-        let changed = self.change(by, |board, next, by| {
+        self.change(by, |board, next, by| {
             let made = |task: &&TaskRecord| new.origin.is_some() && task.origin == new.origin;
             match board.values().find(made) {
                 Some(task) => Ok((task.id, None)),
                 None => Ok((next, Some(create(board, next, new.clone(), by)?))),
             }
-        })?;
-        Ok(self.tell_owner(changed, by))
+        })
     }
 
     /// Claims a task for `who`. Fails if the rules refuse or `who` is not running.
     pub(crate) fn claim(&self, id: TaskId, who: &AgentName) -> Result<Changed, TaskError> {
+        match self.kept_on()? {
+            None => self.claim_here(id, who),
+            Some(host) => self.change_on(&host, OrderedTaskChange::Claim { task_id: id }, who),
+        }
+    }
+
+    fn claim_here(&self, id: TaskId, who: &AgentName) -> Result<Changed, TaskError> {
         self.check_life(who)?;
         lock(&self.list).want([id]);
         self.change(who, |board, _, by| Ok((id, claim(board, id, by)?)))
@@ -181,26 +166,60 @@ impl Tasks {
         edit: TaskEdit,
         by: &AgentName,
     ) -> Result<Changed, TaskError> {
+        let assigns = edit.owner.is_some();
+        let changed = match self.kept_on()? {
+            None => self.update_here(id, edit, by)?,
+            Some(host) => {
+                self.change_on(&host, OrderedTaskChange::Update { task_id: id, edit }, by)?
+            }
+        };
+        let changed = if assigns { self.tell_owner(changed, by) } else { changed };
+        Ok(self.tell_of_freed(changed, by))
+    }
+
+    fn update_here(
+        &self,
+        id: TaskId,
+        edit: TaskEdit,
+        by: &AgentName,
+    ) -> Result<Changed, TaskError> {
         if let Some(NewOwner::Agent(owner)) = &edit.owner {
             self.check_owner(owner, by)?;
         }
         let blockers = edit.blocked_by.iter().flatten().copied();
         lock(&self.list).want(blockers.chain([id]));
-        let assigns = edit.owner.is_some();
-        let changed = self.change(by, |board, _, by| Ok((id, update(board, id, edit, by)?)))?;
-        let changed = if assigns { self.tell_owner(changed, by) } else { changed };
-        Ok(self.tell_of_freed(changed, by))
+        let mut changed = self.change(by, |board, _, by| Ok((id, update(board, id, edit, by)?)))?;
+        if changed.task.status == TaskStatus::Completed {
+            changed.ready = freed_by(lock(&self.list).board(), changed.task.id);
+        }
+        Ok(changed)
     }
 
     /// Returns the task that this member would claim next. Fails if the list or the roster cannot be read.
     pub(crate) fn next_for(&self, name: &AgentName) -> Result<Option<TaskId>, TaskError> {
         let role = self.role_of(name)?;
-        let next = next_for(&self.snapshot()?.board, name, &role);
+        let board = self.snapshot()?.board;
+        let next = self.taken_unanswered(&board, name).map(|task| task.id);
+        let next = next.or_else(|| next_for(&board, name, &role));
         Ok(next.filter(|_| (self.can_complete)(self.dir(), &role)))
     }
 
     /// Claims the next suitable task for this member and mails it. If the send fails, the task is pending again.
     pub(crate) fn take_next(&self, name: &AgentName) -> Result<Option<TaskRecord>, TaskError> {
+        let taken = match self.kept_on()? {
+            None => self.take_next_here(name)?,
+            Some(host) => self.take_next_on(&host, name)?,
+        };
+        let Some(task) = taken else { return Ok(None) };
+        if let Err(why) = self.mail(&task, &[], &AgentName::system(), name) {
+            let note = Some(format!("it could not be handed to {name}: {why}"));
+            self.update(task.id, TaskEdit::status(TaskStatus::Pending, note), name)?;
+            return Err(why);
+        }
+        Ok(Some(task))
+    }
+
+    fn take_next_here(&self, name: &AgentName) -> Result<Option<TaskRecord>, TaskError> {
         let role = self.role_of(name)?;
         self.check_life(name)?;
         if !(self.can_complete)(self.dir(), &role) {
@@ -210,16 +229,10 @@ impl Tasks {
             let id = next_for(board, name, &role).ok_or(TaskError::NothingToDo)?;
             Ok((id, claim(board, id, by)?))
         });
-        let task = match taken {
-            Err(TaskError::NothingToDo) => return Ok(None),
-            taken => taken?.task,
-        };
-        if let Err(why) = self.mail(&task, &AgentName::system(), name) {
-            let note = Some(format!("it could not be handed to {name}: {why}"));
-            self.update(task.id, TaskEdit::status(TaskStatus::Pending, note), name)?;
-            return Err(why);
+        match taken {
+            Err(TaskError::NothingToDo) => Ok(None),
+            taken => Ok(Some(taken?.task)),
         }
-        Ok(Some(task))
     }
 
     /// Claims the tasks of `who` among `ids` that can begin: their assignment was delivered, so `who` works on them.
@@ -228,6 +241,16 @@ impl Tasks {
         if !who.is_lead() && !(self.can_complete)(self.dir(), &role) {
             return Ok(());
         }
+        match self.kept_on()? {
+            None => self.begin_assigned_here(ids, who),
+            Some(host) => {
+                let change = OrderedTaskChange::BeginAssigned { task_ids: ids.to_vec() };
+                self.order(&host, change, who).map(drop)
+            }
+        }
+    }
+
+    fn begin_assigned_here(&self, ids: &[TaskId], who: &AgentName) -> Result<(), TaskError> {
         let board = self.snapshot()?.board;
         let is_own = |id: &&TaskId| {
             board.get(*id).is_some_and(|task| {
@@ -236,7 +259,7 @@ impl Tasks {
                     && blockers(&board, task).is_empty()
             })
         };
-        let claimed = ids.iter().filter(is_own).map(|id| self.claim(*id, who).map(drop));
+        let claimed = ids.iter().filter(is_own).map(|id| self.claim_here(*id, who).map(drop));
         // A claim that is refused does not keep the others from being made.
         let refused: Vec<TaskError> = claimed.filter_map(Result::err).collect();
         refused.into_iter().next().map_or(Ok(()), Err)
@@ -258,7 +281,7 @@ impl Tasks {
         for member in &roster.members {
             let Ok(name) = AgentName::member(&member.name) else { continue };
             if member.status == Status::Idle
-                && liveness::probe(self.dir(), &name).map_err(StoreError::from)?.is_alive()
+                && self.is_served(&name, member)?
                 && next_for(&board, &name, &member.role).is_some()
                 && (self.can_complete)(self.dir(), &member.role)
             {
@@ -268,17 +291,29 @@ impl Tasks {
         Ok(false)
     }
 
+    /// Whether the process of a member is alive, and its host not away for so long that nobody waits for it.
+    fn is_served(&self, name: &AgentName, member: &Member) -> Result<bool, TaskError> {
+        if member.host.is_none() {
+            return Ok(liveness::probe(self.dir(), name).map_err(StoreError::from)?.is_alive());
+        }
+        let is_lost = |since| self.clock.now().since(since) > DEFAULT_LEAD_AWAY;
+        Ok(member.alive == Some(true) && !member.away_since.is_some_and(is_lost))
+    }
+
     /// Makes tasks of dead owners pending again, and returns them as they were. A failed release is repeated by
     /// the next read.
     pub(crate) fn release_abandoned(&self) -> Result<Vec<TaskRecord>, TaskError> {
         Ok(self.repair(&mut lock(&self.list), true)?)
     }
 
-    /// Reads the list and releases the tasks of dead owners. With `tidies`, also removes files of killed writers.
+    /// Reads the list, and releases the tasks of dead owners if this host keeps it. With `tidies`, also removes files of killed writers.
     fn repair(&self, list: &mut TaskList, tidies: bool) -> Result<Vec<TaskRecord>, StoreError> {
         list.look()?;
         let is_unfinished = tidies && list.is_any_unfinished();
         if !is_unfinished && self.abandoned(list.board()).is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.kept_on()?.is_some() {
             return Ok(Vec::new());
         }
         list.change(|board, _| {
@@ -294,7 +329,8 @@ impl Tasks {
         by: &AgentName,
         rule: impl FnOnce(&Board, TaskId, &Actor) -> Result<(TaskId, Option<TaskRecord>), TaskError>,
     ) -> Result<Changed, TaskError> {
-        let ruled = lock(&self.list).change(|board, next| {
+        let mut list = lock(&self.list);
+        let ruled = list.change(|board, next| {
             // The clock is read under the lock, so that times in histories are in order.
             let (actor, released) = (self.actor(by), self.abandoned(board));
             let mut seen = Cow::Borrowed(board);
@@ -311,7 +347,9 @@ impl Tasks {
             stored.extend(changed);
             (stored, ruled.map(|(task, _)| task))
         })?;
-        Ok(Changed { task: ruled?, ready: Vec::new(), untold: Vec::new() })
+        let task = ruled?;
+        let waits_for = blockers(list.board(), &task).into_iter().map(|(id, _)| id).collect();
+        Ok(Changed { task, waits_for, ready: Vec::new(), untold: Vec::new() })
     }
 
     /// Returns the tasks of dead owners and of owners that do not come back, as they are after their release.
@@ -355,8 +393,35 @@ impl Tasks {
         member.status.is_over() && !is_expected && self.liveness_of(name) == OwnerLiveness::Ended
     }
 
+    /// Returns the state of the process of an agent. That of another host is what its host has said last: it does not end
+    /// with the relay of this host, which holds its life lock, nor while its host is away.
     fn liveness_of(&self, name: &str) -> OwnerLiveness {
-        liveness::of_owner(self.dir(), name)
+        match self.elsewhere(name) {
+            Ok(None) => liveness::of_owner(self.dir(), name),
+            Ok(Some(liveness)) => liveness,
+            Err(_) => OwnerLiveness::Unknown,
+        }
+    }
+
+    /// Returns the state of the process of an agent of another host; `None` for one of this host.
+    fn elsewhere(&self, name: &str) -> Result<Option<OwnerLiveness>, StoreError> {
+        if relay::identity(self.dir())?.is_none() {
+            return Ok(None);
+        }
+        let roster = roster::read(self.dir())?;
+        let of_process = |alive: Option<bool>, incarnation: &str| {
+            if alive == Some(true) {
+                OwnerLiveness::Running(incarnation.into())
+            } else {
+                OwnerLiveness::Ended
+            }
+        };
+        let lead = roster.lead.as_ref().filter(|lead| lead.host.is_some());
+        if let Some(lead) = lead.filter(|_| name == AgentName::lead().as_str()) {
+            return Ok(Some(of_process(lead.alive, &lead.incarnation)));
+        }
+        let member = roster.member(name).filter(|member| member.host.is_some());
+        Ok(member.map(|member| of_process(member.alive, &member.incarnation)))
     }
 
     fn actor(&self, name: &AgentName) -> Actor {
@@ -388,7 +453,7 @@ impl Tasks {
     }
 
     fn tell_owner(&self, mut changed: Changed, by: &AgentName) -> Changed {
-        if let Some((owner, why)) = self.tell(&changed.task, by) {
+        if let Some((owner, why)) = self.tell(&changed.task, &changed.waits_for, by) {
             changed.untold.push(format!("{owner}: {why}"));
         }
         changed
@@ -396,11 +461,8 @@ impl Tasks {
 
     /// Notifies the owners of the tasks that a completion made ready. A repetition has no effect.
     fn tell_of_freed(&self, mut changed: Changed, by: &AgentName) -> Changed {
-        if changed.task.status == TaskStatus::Completed {
-            changed.ready = freed_by(lock(&self.list).board(), changed.task.id);
-        }
         for task in &changed.ready {
-            if let Some((owner, why)) = self.tell(task, by) {
+            if let Some((owner, why)) = self.tell(task, &[], by) {
                 changed.untold.push(format!("{owner} (task {}): {why}", task.id));
             }
         }
@@ -408,15 +470,25 @@ impl Tasks {
     }
 
     /// Notifies the owner of a task, unless it is `by`. On an error, returns the owner and the error.
-    fn tell(&self, task: &Task, by: &AgentName) -> Option<(AgentName, TaskError)> {
+    fn tell(
+        &self,
+        task: &Task,
+        waits_for: &[TaskId],
+        by: &AgentName,
+    ) -> Option<(AgentName, TaskError)> {
         let owner = AgentName::mailbox(task.owner.as_deref()?).ok().filter(|owner| owner != by)?;
-        self.mail(task, by, &owner).err().map(|why| (owner, why))
+        self.mail(task, waits_for, by, &owner).err().map(|why| (owner, why))
     }
 
     /// Sends a task to its owner, with whether it can begin. The same state of a task has the same message id.
-    fn mail(&self, task: &Task, by: &AgentName, to: &AgentName) -> Result<(), TaskError> {
-        let open: Vec<String> =
-            blockers(lock(&self.list).board(), task).iter().map(|(id, _)| id.to_string()).collect();
+    fn mail(
+        &self,
+        task: &Task,
+        waits_for: &[TaskId],
+        by: &AgentName,
+        to: &AgentName,
+    ) -> Result<(), TaskError> {
+        let open: Vec<String> = waits_for.iter().map(ToString::to_string).collect();
         let (events, waits) = (task.history.len(), open.len());
         let is_from_list = by.as_str() == "system";
         let content = match (open.is_empty(), is_from_list) {

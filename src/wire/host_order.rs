@@ -1,11 +1,12 @@
-//! Orders that one host of a team gives to another one: to start or stop an agent there, and to exchange the commits of its
-//! clone (docs/machines.md).
+//! Orders that one host of a team gives to another one: to start or stop an agent there, to exchange the commits of its
+//! clone, and to change the task list (docs/machines.md).
 
 use crate::wire::WallTime;
 use crate::wire::carried::HostName;
 use crate::wire::isolation::Isolation;
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::ExitCause;
+use crate::wire::task_order::{ChangedTask, TaskOrder};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -122,6 +123,8 @@ pub enum Order {
     Collect(WorkThere),
     /// Remove a clone whose work is saved.
     Drop(WorkThere),
+    /// Change the task list, which the host keeps. Its relay carries it out, and not its supervisor.
+    Task(Box<TaskOrder>),
 }
 
 /// The commits of the user's repository that a host needs for the clone of an agent.
@@ -242,7 +245,7 @@ pub enum StopRung {
 }
 
 /// The answer of the host that has carried out an order, or has not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum OrderAnswer {
     /// The agent was started, or has its prompt.
@@ -283,6 +286,15 @@ pub enum OrderAnswer {
         /// The outcome, for the person.
         text: String,
     },
+    /// The task list was changed, or there was nothing to change.
+    TaskChanged(Box<ChangedTask>),
+    /// The change of the task list was refused.
+    TaskRefused {
+        /// The reason.
+        why: String,
+        /// The advice.
+        hint: String,
+    },
     /// The order was not carried out.
     Refused {
         /// The reason.
@@ -295,7 +307,7 @@ impl Order {
     pub fn is_transfer(&self) -> bool {
         match self {
             Self::Prepare(_) | Self::Collect(_) => true,
-            Self::Spawn(_) | Self::Stop(_) | Self::Drop(_) => false,
+            Self::Spawn(_) | Self::Stop(_) | Self::Drop(_) | Self::Task(_) => false,
         }
     }
 
@@ -303,7 +315,9 @@ impl Order {
     pub fn bundle_bytes(&self) -> Option<u64> {
         match self {
             Self::Prepare(commits) => commits.bundle_bytes,
-            Self::Spawn(_) | Self::Stop(_) | Self::Collect(_) | Self::Drop(_) => None,
+            Self::Spawn(_) | Self::Stop(_) | Self::Collect(_) | Self::Drop(_) | Self::Task(_) => {
+                None
+            }
         }
     }
 }
@@ -318,6 +332,8 @@ impl OrderAnswer {
             | Self::Prepared
             | Self::Lacking { .. }
             | Self::Dropped { .. }
+            | Self::TaskChanged(_)
+            | Self::TaskRefused { .. }
             | Self::Refused { .. } => None,
         }
     }
@@ -325,13 +341,14 @@ impl OrderAnswer {
     /// Returns the reason for which an answer is not the one that its order asks for.
     pub fn refusal(self) -> String {
         match self {
-            Self::Refused { why } => why,
+            Self::Refused { why } | Self::TaskRefused { why, .. } => why,
             Self::Lacking { .. } => "it lacks commits still".into(),
             Self::Spawned { .. }
             | Self::Stopped { .. }
             | Self::Prepared
             | Self::Collected { .. }
-            | Self::Dropped { .. } => "its answer is for another order".into(),
+            | Self::Dropped { .. }
+            | Self::TaskChanged(_) => "its answer is for another order".into(),
         }
     }
 
@@ -344,7 +361,8 @@ impl OrderAnswer {
             Self::Lacking { .. } => "lacking",
             Self::Collected { .. } => "collected",
             Self::Dropped { .. } => "dropped",
-            Self::Refused { .. } => "refused",
+            Self::TaskChanged(_) => "task changed",
+            Self::Refused { .. } | Self::TaskRefused { .. } => "refused",
         }
     }
 }

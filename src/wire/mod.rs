@@ -40,6 +40,7 @@ pub(crate) mod shell_word;
 pub mod skill;
 pub mod subagent;
 pub mod task;
+pub mod task_order;
 pub(crate) mod text_change;
 pub mod time;
 pub mod timer;

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a string reaches a path under the team folder only as an [`AgentName`].
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The names that no member may take.
@@ -12,7 +12,8 @@ pub const RESERVED: [&str; 7] = ["lead", "user", "team", "all", "system", "self"
 pub const NAME_RULE: &str = "a name is 1 to 32 characters: a lower-case letter first, then lower-case letters, digits, '_' or '-'";
 
 /// The name of a member, `lead`, `user` or `system`. It always matches `^[a-z][a-z0-9_-]{0,31}$`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct AgentName(String);
 
 /// The reason that a string is not a valid name.
@@ -80,6 +81,14 @@ impl AgentName {
     /// Whether this is the person.
     pub fn is_user(&self) -> bool {
         self.0 == "user"
+    }
+}
+
+impl TryFrom<String> for AgentName {
+    type Error = NameError;
+
+    fn try_from(given: String) -> Result<Self, NameError> {
+        Self::mailbox(&given)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The orders of other hosts to this one, and the supervisor that carries them out.
 
 use super::bundles::fetch;
-use super::{CarriedOrder, IsNamed, OrderState};
+use super::{CarriedOrder, IsNamed, OrderState, TaskOrdersIn};
 use crate::carrier::{Carrier, Reply};
 use crate::inbound::offload;
 use agent_team::relay::{HostSupervisorProcess, KnownPlacements, RelayError};
@@ -27,6 +27,7 @@ pub(crate) struct OrdersIn {
     /// would write one file.
     is_supervised: Arc<Mutex<bool>>,
     bundles: BundlesIn,
+    tasks: TaskOrdersIn,
 }
 
 impl OrdersIn {
@@ -35,9 +36,10 @@ impl OrdersIn {
         dir: TeamDir,
         is_named: IsNamed,
         placements: KnownPlacements,
+        tasks: TaskOrdersIn,
     ) -> Self {
         let bundles = BundlesIn { carrier, dir: dir.clone(), fetched: Arc::default() };
-        Self { dir, is_named, placements, is_supervised: Arc::default(), bundles }
+        Self { dir, is_named, placements, is_supervised: Arc::default(), bundles, tasks }
     }
 
     /// Takes an order of a host, or says how far it has come.
@@ -53,6 +55,14 @@ impl OrdersIn {
             tokio::spawn(answer(reply, Some(OrderAnswer::Refused { why })));
             return;
         };
+        if let Order::Task(order) = order {
+            let tasks = self.tasks.clone();
+            tokio::spawn(async move {
+                let state = tasks.carry_out(from, id, *order).await;
+                answer(reply, state).await;
+            });
+            return;
+        }
         // A person stops a member from any host.
         if !matches!(order, Order::Stop(_)) && !self.placements.may_lead(&from) {
             tracing::warn!(%from, %id, "an order of a host that may not have the lead is refused");
@@ -239,6 +249,10 @@ async fn refuse_open(dir: &TeamDir, why: &str) -> Result<(), StoreError> {
     let (dir, why) = (dir.clone(), format!("no supervisor runs there: {why}"));
     offload(move || {
         for id in open_orders(&dir, OrderSide::In)? {
+            let order = read_order(&dir, OrderSide::In, &id)?;
+            if matches!(order, Some(HostOrder { order: Order::Task(_), .. })) {
+                continue;
+            }
             put_answer(&dir, OrderSide::In, &id, &OrderAnswer::Refused { why: why.clone() })?;
         }
         Ok(())

@@ -6,9 +6,7 @@ use crate::carrier::Carrier;
 use crate::inbound::offload;
 use crate::name_claims::PlaceOutcome;
 use crate::presence::PresenceEvent;
-use agent_team::store::relay::{
-    open_orders, put_answer, read_order, remove_old_orders, remove_order,
-};
+use agent_team::store::relay::{open_orders, put_answer, read_order, remove_order};
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::RELAY_PROTOCOL;
@@ -27,9 +25,6 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 /// The pause before an order is given again to a host that did not answer.
 const GIVE_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// The age of an answer that nobody has fetched.
-const ANSWERS_FOR: Duration = Duration::from_secs(600);
-
 /// The orders of this host to others.
 #[derive(Clone)]
 pub(crate) struct OrdersOut {
@@ -46,17 +41,6 @@ impl OrdersOut {
     pub(crate) async fn run(self, wake: Arc<Notify>) {
         while !self.is_named.get() {
             tokio::time::sleep(ASK_EVERY).await;
-        }
-        let dir = self.dir.clone();
-        let now = SystemClock.now();
-        // Those of other hosts, too: the supervisor that removes them may not run for a long time.
-        let remove = move || {
-            let sides = [OrderSide::Out, OrderSide::In];
-            sides.into_iter().try_for_each(|side| remove_old_orders(&dir, side, now, ANSWERS_FOR))
-        };
-        let removed = offload(remove).await;
-        if let Err(why) = removed {
-            tracing::warn!(%why, "old orders are not removed");
         }
         loop {
             let dir = self.dir.clone();
@@ -220,6 +204,10 @@ fn is_awaited(dir: &TeamDir, id: &OrderId) -> bool {
 fn spawned(order: &HostOrder) -> Option<AgentName> {
     match &order.order {
         Order::Spawn(spawn) => AgentName::member(&spawn.name).ok(),
-        Order::Stop(_) | Order::Prepare(_) | Order::Collect(_) | Order::Drop(_) => None,
+        Order::Stop(_)
+        | Order::Prepare(_)
+        | Order::Collect(_)
+        | Order::Drop(_)
+        | Order::Task(_) => None,
     }
 }

@@ -21,6 +21,7 @@ mod orders;
 mod pair;
 mod rig;
 mod ssh;
+mod tasks;
 mod traffic;
 mod trust;
 mod views;

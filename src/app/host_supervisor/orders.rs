@@ -92,6 +92,8 @@ impl HostSupervisor {
     async fn carry_out(&self, id: &OrderId) -> Result<(), StoreError> {
         let (team, order_id) = (self.bus.dir().clone(), id.clone());
         let read = move || match read_order(&team, OrderSide::In, &order_id) {
+            // The relay carries it out.
+            Ok(Some(HostOrder { order: Order::Task(_), .. })) => Ok(None),
             // Nobody has asked for it for a while: the other host has given it up.
             Ok(Some(order)) if order.until < SystemClock.now() => {
                 remove_order(&team, OrderSide::In, &order_id).map(|()| None)
@@ -137,6 +139,7 @@ impl HostSupervisor {
                 Ok(name) => self.supervisor.drop_clone_for(&host, name).await,
                 Err(why) => Err(why.to_string()),
             },
+            Order::Task(_) => return Ok(()),
         };
         let answer = answer.unwrap_or_else(|why| OrderAnswer::Refused { why });
         tracing::info!(%id, answer = answer.word(), "an order of another host is carried out");

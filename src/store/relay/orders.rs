@@ -9,7 +9,7 @@ use crate::store::file::read::{changed_at, known_if_there, names_in, read_json};
 use crate::store::teamdir::make_folder;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::WallTime;
-use crate::wire::host_order::{HostOrder, OrderAnswer, OrderId, OrderSide};
+use crate::wire::host_order::{HostOrder, Order, OrderAnswer, OrderId, OrderSide};
 use ring::digest::{SHA256, digest};
 use std::time::Duration;
 
@@ -120,7 +120,8 @@ pub fn remove_order(dir: &TeamDir, side: OrderSide, id: &OrderId) -> Result<(), 
     Ok(remove(&dir.relay_order_answer(side, id))?)
 }
 
-/// Removes the answered orders that were answered so long ago that nobody asks again, and bundles without an order.
+/// Removes the answered orders that were answered so long ago that nobody asks again, orders for tasks that nobody has asked for
+/// since then, and bundles without an order.
 ///
 /// # Errors
 /// A file cannot be read or removed.
@@ -138,6 +139,16 @@ pub fn remove_old_orders(
         let has_bundle = bundle_bytes(dir, side, &id)?.is_some();
         let age = if has_bundle { age.max(BUNDLES_FOR) } else { age };
         if now.since(changed_at(&known)) > age {
+            remove_order(dir, side, &id)?;
+        }
+    }
+    for id in open_orders(dir, side)? {
+        // A supervisor removes the others. A relay that was killed leaves one for tasks without an answer.
+        let Some(known) = known_if_there(&dir.relay_order(side, &id))? else { continue };
+        let is_old = now.since(changed_at(&known)) > age;
+        if is_old
+            && matches!(read_order(dir, side, &id)?, Some(HostOrder { order: Order::Task(_), .. }))
+        {
             remove_order(dir, side, &id)?;
         }
     }
