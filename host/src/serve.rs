@@ -123,16 +123,7 @@ pub(crate) async fn serve(
     });
     let (tasks, outbound_end, presence_end) =
         start_tasks(&carrier, &dir, (&identity, sign_in), &bus, on_named, is_named);
-    let presence = tasks.presence.clone();
-    let watching = [
-        tokio::spawn(tell_failures(carrier.clone(), has_pin)),
-        tokio::spawn(watch_files(TeamWatcher::of_mail(&dir), Arc::clone(&tasks.mail))),
-        tokio::spawn(watch_files(TeamWatcher::of_members(&dir), Arc::clone(&tasks.members))),
-        tokio::spawn(watch_files(TeamWatcher::of_orders(&dir), Arc::clone(&tasks.new_orders))),
-        tokio::spawn(watch_files(TeamWatcher::of_wishes(&dir), Arc::clone(&tasks.new_wishes))),
-        tokio::spawn(watch_files(TeamWatcher::of_tasks(&dir), Arc::clone(&tasks.task_list))),
-        tokio::spawn(tell_of_tasks(Arc::clone(&tasks.task_list), presence)),
-    ];
+    let watching = watch(&carrier, &dir, &tasks, has_pin);
     tracing::info!(host = %identity.host, team = identity.team, epoch = identity.epoch.as_str(), "the relay serves");
     if options.invited.is_none() {
         say(&format!(
@@ -183,6 +174,20 @@ pub(crate) async fn serve(
     helpers.end().await;
     tracing::info!("the relay ends");
     ended
+}
+
+/// Watches the connection, and the files for the tasks.
+fn watch(carrier: &Carrier, dir: &TeamDir, tasks: &Tasks, has_pin: bool) -> Vec<JoinHandle<()>> {
+    let presence = tasks.presence.clone();
+    vec![
+        tokio::spawn(tell_failures(carrier.clone(), has_pin)),
+        tokio::spawn(watch_files(TeamWatcher::of_mail(dir), Arc::clone(&tasks.mail))),
+        tokio::spawn(watch_files(TeamWatcher::of_members(dir), Arc::clone(&tasks.members))),
+        tokio::spawn(watch_files(TeamWatcher::of_orders(dir), Arc::clone(&tasks.new_orders))),
+        tokio::spawn(watch_files(TeamWatcher::of_wishes(dir), Arc::clone(&tasks.new_wishes))),
+        tokio::spawn(watch_files(TeamWatcher::of_tasks(dir), Arc::clone(&tasks.task_list))),
+        tokio::spawn(tell_of_tasks(Arc::clone(&tasks.task_list), presence)),
+    ]
 }
 
 /// Starts the server of this host, if it runs one.

@@ -1,5 +1,5 @@
-//! What a person sees of agents on other hosts: copies of their files, which the relay of this host keeps up to date while the
-//! command runs.
+//! The agents of other hosts, as a person sees them: copies of their files, which the relay of this host keeps up to date while
+//! the command runs.
 
 use super::output::warn;
 use crate::error::Failure;

@@ -42,10 +42,9 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let Args { names, follow, since, level, types, no_pager, json } = args;
     let team = context.team_to_view()?;
     let names = names.iter().map(|given| mailbox_name(given)).collect::<Result<Vec<_>, _>>()?;
-    let parts: &[CopyPart] = match types.iter().any(|kind| kind != "log") {
-        true => &[CopyPart::Logs, CopyPart::Transcripts],
-        false => &[CopyPart::Logs],
-    };
+    let shows_mail = types.iter().any(|kind| kind != "log");
+    let all = [CopyPart::Logs, CopyPart::Transcripts];
+    let parts = if shows_mail { &all[..] } else { &all[..1] };
     // They are kept up to date as long as the command runs.
     let shown = HostCopies::of(&team, &names, parts)?;
     shown.wait();

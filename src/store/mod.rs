@@ -38,6 +38,9 @@
 //!                             words), replay.json (the record that the team plays), reserve (disk space for the last writes)
 //!   run/.state/relay/         host.json (this host's name and epoch), hosts.json, lock, log.jsonl, out/NAME.jsonl (mail for
 //!                             a member of another host), in.log (the lines that have come from other hosts)
+//!   run/.state/relay/copies/HOST/   copies of files of another host, in the shape of a team folder, for people who look
+//!   run/.state/relay/copies/.wanted/ID.json   held (flock) by the process that looks; ID.state.json: how far the copies are
+//!   tasks/.aside/ID.json      a task of a host whose list became that of another one
 //!   run/.state/index/NAME-N   facts and ids of an earlier conversation, so that it need not be read whole
 //!   run/.state/files/HASH     lock of a file of the workspace while it is written, with the last writes of it
 //!   run/.state/kept/NAME-N    a version of a file that NAME wrote and another program replaced

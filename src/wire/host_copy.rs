@@ -49,7 +49,7 @@ impl CopySelection {
     }
 }
 
-/// What a process of this host wants to see of others, and goes on wanting while it lives.
+/// The files of other hosts that a process of this one wants to see while it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyWish {
     /// The hosts; all hosts if empty.

@@ -51,9 +51,10 @@ fn answer(
         }
         CopyQuestion::Part { path, id, offset, most } => {
             let may_see = copy_part(&path).is_some_and(|part| may_see(&part));
-            let bytes = match may_see {
-                true => read_copy_part(dir, (&path, &id), (offset, most.min(MOST_BYTES)))?,
-                false => None,
+            let bytes = if may_see {
+                read_copy_part(dir, (&path, &id), (offset, most.min(MOST_BYTES)))?
+            } else {
+                None
             };
             let head = PartHead { is_there: bytes.is_some() };
             let mut body = serde_json::to_vec(&head).unwrap_or_default();

@@ -28,7 +28,7 @@ pub(crate) struct WantedCopies {
     pub(crate) dir: TeamDir,
 }
 
-/// What is wanted of each host.
+/// The wanted files of each host.
 type Wanted = BTreeMap<HostName, CopySelection>;
 
 impl WantedCopies {

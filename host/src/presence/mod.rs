@@ -162,7 +162,7 @@ impl PresenceTask {
 
     async fn handle(&mut self, event: PresenceEvent) -> Result<(), NameLost> {
         match event {
-            PresenceEvent::Connected => self.send_beat(false).await,
+            PresenceEvent::Connected | PresenceEvent::Tasks => self.send_beat(false).await,
             // The server has forgotten them.
             PresenceEvent::ValuesLost => {
                 self.names.forgotten();
@@ -205,7 +205,6 @@ impl PresenceTask {
                 self.names.take_back(name, from);
                 self.settle_names().await;
             }
-            PresenceEvent::Tasks => self.send_beat(false).await,
             PresenceEvent::End => {}
         }
         Ok(())

@@ -30,7 +30,7 @@ fn has_no_wish(machine: &Machine) -> bool {
 fn the_conversation_and_the_log_of_a_member_of_another_host_are_seen_as_on_one() {
     let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
-    let _carol = gpu.start_member("carol");
+    let mut carol = gpu.start_member("carol");
     machines.wait_known("carol", true);
     ann.team_ok(&["send", "carol", "the first words"]);
     machines.eventually("carol has read them", || {
@@ -64,13 +64,15 @@ fn the_conversation_and_the_log_of_a_member_of_another_host_are_seen_as_on_one()
     assert!(!ann.team_ok(&["log", "carol"]).is_empty());
     let mail = ann.team_ok(&["log", "--type", "mail"]);
     assert!(mail.contains("the second words"), "{mail}");
+    carol.kill().unwrap();
+    carol.wait().unwrap();
 }
 
 #[test]
 fn a_host_shows_its_agents_to_no_host_that_may_not_have_the_lead() {
     let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
-    let _alice = ann.start_member("alice");
+    let mut alice = ann.start_member("alice");
     machines.wait_known("alice", true);
     ann.team_ok(&["send", "alice", "a secret"]);
     machines.eventually("alice has it", || ann.has_mail("alice", "a secret"));
@@ -81,6 +83,8 @@ fn a_host_shows_its_agents_to_no_host_that_may_not_have_the_lead() {
     assert!(!printed(&log).contains("a secret"), "{}", printed(&log));
     let copies = fs::read_dir(gpu.dir.relay_copies().join("ann")).unwrap();
     assert_eq!(copies.count(), 0, "nothing was copied");
+    alice.kill().unwrap();
+    alice.wait().unwrap();
 }
 
 #[test]
@@ -101,7 +105,7 @@ fn what_was_seen_of_a_host_is_shown_while_it_is_away_with_its_time() {
     assert!(output.status.success() && shown.contains("the first words"), "{shown}{noted}");
     assert!(noted.contains("gpu1 cannot be looked at now (it has been away"), "{noted}");
     assert!(noted.contains("as of "), "{noted}");
-    // Where a message is that waits for the host.
+    // A message that waits for the host has a place, too.
     let id = ann.team_ok(&["send", "carol", "words that wait"]);
     let id = id.lines().next().unwrap().split(';').next().unwrap().trim().to_owned();
     machines.eventually("it is on its way", || {
@@ -173,7 +177,7 @@ fn the_tasks_of_the_lead_s_host_are_read_on_all_hosts() {
 fn the_page_shows_the_conversations_of_all_hosts() {
     let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
-    let _carol = gpu.start_member("carol");
+    let mut carol = gpu.start_member("carol");
     machines.wait_known("carol", true);
     ann.team_ok(&["send", "carol", "words for the page"]);
     machines.eventually("carol has read them", || gpu.has_mail("carol", "words for the page"));
@@ -198,7 +202,7 @@ fn the_page_shows_the_conversations_of_all_hosts() {
     machines.eventually("the page has what follows", || {
         fs::read_to_string(&out).unwrap_or_default().contains("more words for it")
     });
-    for child in [&mut reader, &mut page] {
+    for child in [&mut reader, &mut page, &mut carol] {
         child.kill().unwrap();
         child.wait().unwrap();
     }

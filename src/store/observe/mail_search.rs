@@ -24,7 +24,7 @@ pub(crate) enum SearchLocation {
     Claim,
     /// A claim that was acted on, kept for late writers.
     TakenClaim,
-    /// What a relay has taken out of the inbox, on its way to another host.
+    /// Mail that a relay has taken out of the inbox, on its way to another host.
     Outbox,
     Dead,
     /// The conversation, current or archived.

@@ -125,6 +125,11 @@ impl TaskList {
 mod tests {
     use super::*;
     use crate::store::test_team;
+    use std::io::Write;
+
+    fn put(path: &Path, text: &str) {
+        fs::File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
+    }
 
     fn ids(list: &[u64]) -> BTreeSet<TaskId> {
         list.iter().map(|id| TaskId::parse(&id.to_string()).unwrap()).collect()
@@ -145,9 +150,9 @@ mod tests {
     #[test]
     fn the_list_is_that_of_the_other_host_and_what_was_here_before_is_put_aside() {
         let (_folder, dir) = test_team();
-        fs::write(dir.task(ids(&[1]).pop_first().unwrap()), "own").unwrap();
-        fs::write(dir.task(ids(&[2]).pop_first().unwrap()), "same").unwrap();
-        fs::write(dir.task(ids(&[7]).pop_first().unwrap()), "own").unwrap();
+        put(&dir.task(ids(&[1]).pop_first().unwrap()), "own");
+        put(&dir.task(ids(&[2]).pop_first().unwrap()), "same");
+        put(&dir.task(ids(&[7]).pop_first().unwrap()), "own");
         let (before, ann) = (version(&dir).unwrap(), HostName::parse("ann").unwrap());
         let all = [task(1, "other"), task(2, "same")];
         assert_eq!(copy_list(&dir, &ann, &ids(&[1, 2]), &all).unwrap(), 2);

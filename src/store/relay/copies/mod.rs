@@ -39,6 +39,22 @@ const FOLDERS: [(CopyPart, &str, Content); 8] = [
     (CopyPart::Tasks, "tasks", Content::Task),
 ];
 
+/// The owner of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum FileOwner {
+    Agent(AgentName),
+    Team,
+}
+
+impl FileOwner {
+    fn agent(&self) -> Option<&AgentName> {
+        match self {
+            Self::Agent(name) => Some(name),
+            Self::Team => None,
+        }
+    }
+}
+
 /// The content of the files in a folder.
 #[derive(Debug, Clone, Copy)]
 enum Content {
@@ -49,23 +65,24 @@ enum Content {
 }
 
 impl Content {
-    /// Returns the agent to which a file belongs; `None` if the folder has no files of that name. A task belongs to none.
-    fn owner(self, file: &str) -> Option<Option<AgentName>> {
+    /// Returns the owner of a file; `None` if the folder has no files of that name.
+    fn owner(self, file: &str) -> Option<FileOwner> {
+        let agent = |name: &str| AgentName::mailbox(name).ok().map(FileOwner::Agent);
         match self {
-            Self::LinesOfAgent => AgentName::mailbox(file.strip_suffix(LINES)?).ok().map(Some),
+            Self::LinesOfAgent => agent(file.strip_suffix(LINES)?),
             Self::LinesOfSubagent => {
                 let (caller, number) = file.strip_suffix(LINES)?.rsplit_once('-')?;
                 let id = SubagentId::parse(&format!("{caller}:{number}"))?;
-                Some(Some(id.caller))
+                Some(FileOwner::Agent(id.caller))
             }
-            Self::Claim => AgentName::mailbox(file.split_once('.')?.0).ok().map(Some),
-            Self::Task => TaskId::parse(file.strip_suffix(OBJECT)?).ok().map(|_| None),
+            Self::Claim => agent(file.split_once('.')?.0),
+            Self::Task => TaskId::parse(file.strip_suffix(OBJECT)?).ok().map(|_| FileOwner::Team),
         }
     }
 }
 
-/// Returns the kind of a file, and the agent to which it belongs; `None` if it is none that is copied.
-fn kind_of(path: &CopyPath) -> Option<(CopyPart, Option<AgentName>)> {
+/// Returns the kind of a file, and its owner; `None` if it is none that is copied.
+fn kind_of(path: &CopyPath) -> Option<(CopyPart, FileOwner)> {
     let (folder, file) = path.as_str().rsplit_once('/')?;
     let (part, _, content) = FOLDERS.into_iter().find(|(_, known, _)| *known == folder)?;
     Some((part, content.owner(file)?))
@@ -141,7 +158,7 @@ mod tests {
     fn only_files_of_these_kinds_are_copied() {
         let kind = |path: &str| {
             let kind = kind_of(&CopyPath::parse(path).unwrap());
-            kind.map(|(part, owner)| (part, owner.map(|name| name.to_string())))
+            kind.map(|(part, owner)| (part, owner.agent().map(ToString::to_string)))
         };
         let of = |part, name: &str| Some((part, Some(name.to_owned())));
         assert_eq!(kind("transcript/carol.jsonl"), of(CopyPart::Transcripts, "carol"));

@@ -27,7 +27,7 @@ pub fn copyable_files(
         for name in names_in(&dir.root().join(folder))? {
             let Some(owner) = content.owner(&name) else { continue };
             let Ok(path) = CopyPath::parse(&format!("{folder}/{name}")) else { continue };
-            if !owner.is_none_or(|owner| is_wanted(owner.as_str())) {
+            if !owner.agent().is_none_or(|owner| is_wanted(owner.as_str())) {
                 continue;
             }
             // A file that is gone meanwhile is not listed.

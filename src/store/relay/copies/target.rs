@@ -26,7 +26,7 @@ pub struct HostCopy {
     state: CopyState,
 }
 
-/// What is known of a copy: `copies/HOST/copy.json`.
+/// The state of a copy: `copies/HOST/copy.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct CopyState {
     /// The time at which all wanted files were copied last.
@@ -50,7 +50,7 @@ struct CopiedFile {
 pub struct MissingPart {
     /// The file.
     pub path: CopyPath,
-    /// What tells it from another file at the path.
+    /// The text that another file at the path does not have.
     pub id: String,
     /// The first byte that is missing.
     pub offset: u64,
@@ -89,7 +89,7 @@ impl HostCopy {
                 let is_meant = |name: &str| asked.agents.iter().any(|it| it == name);
                 asked.parts.contains(&part)
                     && (asked.agents.is_empty()
-                        || owner.is_none_or(|owner| is_meant(owner.as_str())))
+                        || owner.agent().is_none_or(|owner| is_meant(owner.as_str())))
             })
         };
         let mut gone: Vec<CopyPath> = Vec::new();
@@ -231,7 +231,13 @@ mod tests {
     use crate::store::test_team;
     use crate::wire::AgentName;
     use crate::wire::host_copy::CopyPart;
-    use std::fs;
+    use std::fs::{self, File};
+    use std::io::Write;
+    use std::path::Path;
+
+    fn put(path: &Path, text: &str) {
+        File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
+    }
 
     struct Hosts {
         _folders: [tempfile::TempDir; 2],
@@ -285,11 +291,11 @@ mod tests {
     #[test]
     fn a_file_that_grows_is_copied_part_by_part_and_goes_on_after_a_restart() {
         let hosts = hosts();
-        fs::write(hosts.original(), "one\ntwo\n").unwrap();
+        put(&hosts.original(), "one\ntwo\n");
         assert_eq!(hosts.copy(3), 3);
         assert_eq!(hosts.copied().as_deref(), Some("one\ntwo\n"));
         assert_eq!(hosts.copy(3), 0, "nothing is missing");
-        fs::write(hosts.original(), "one\ntwo\nthree\n").unwrap();
+        put(&hosts.original(), "one\ntwo\nthree\n");
         assert_eq!(hosts.copy(100), 1, "what is there is not copied again");
         assert_eq!(hosts.copied().as_deref(), Some("one\ntwo\nthree\n"));
     }
@@ -297,13 +303,13 @@ mod tests {
     #[test]
     fn another_file_at_the_same_path_takes_the_place_of_the_copy() {
         let hosts = hosts();
-        fs::write(hosts.original(), "the first conversation\n").unwrap();
+        put(&hosts.original(), "the first conversation\n");
         hosts.copy(100);
         let archived = hosts.from.archive().join("carol-1.jsonl");
         fs::rename(hosts.original(), archived).unwrap();
         hosts.copy(100);
         assert_eq!(hosts.copied(), None, "it has no conversation now");
-        fs::write(hosts.original(), "the second one, which is longer\n").unwrap();
+        put(&hosts.original(), "the second one, which is longer\n");
         hosts.copy(100);
         assert_eq!(hosts.copied().as_deref(), Some("the second one, which is longer\n"));
     }
@@ -311,9 +317,9 @@ mod tests {
     #[test]
     fn a_file_is_not_read_under_the_id_of_another_one() {
         let hosts = hosts();
-        fs::write(hosts.original(), "one\n").unwrap();
+        put(&hosts.original(), "one\n");
         let listed = copyable_files(&hosts.from, &wanted()).unwrap().remove(0);
-        fs::write(hosts.from.root().join("new"), "another\n").unwrap();
+        put(&hosts.from.root().join("new"), "another\n");
         fs::rename(hosts.from.root().join("new"), hosts.original()).unwrap();
         assert_eq!(read_part(&hosts.from, (&listed.path, &listed.id), (0, 9)).unwrap(), None);
         let other = CopyPath::parse("config.json").unwrap();
@@ -327,12 +333,12 @@ mod tests {
         let lines = MOST_BYTES / 1024 + 1;
         let mut text = String::from("the first line\n");
         (0..lines).for_each(|_| text.push_str(&line));
-        fs::write(hosts.original(), &text).unwrap();
+        put(&hosts.original(), &text);
         hosts.copy(1024 * 1024);
         let copied = hosts.copied().unwrap();
         assert!(copied.len() as u64 <= MOST_BYTES && copied.len() as u64 > MOST_BYTES - 2048);
         assert!(copied.starts_with(&line) && text.ends_with(&copied));
-        fs::write(hosts.original(), text + "the end\n").unwrap();
+        put(&hosts.original(), &(text + "the end\n"));
         assert_eq!(hosts.copy(100), 1);
         assert!(hosts.copied().unwrap().ends_with("x\nthe end\n"));
     }
