@@ -3,7 +3,7 @@
 
 use crate::lead::{Lead, said};
 use crate::machines::{Machine, Machines, program};
-use crate::rig::process::{signal, wait_until};
+use crate::rig::process::signal;
 use agent_team::store::relay::{
     is_supervised, open_orders, order_id, put_order, read_answer, read_order,
 };
@@ -272,7 +272,7 @@ fn a_host_is_chosen_by_a_label_and_a_wrong_one_is_refused() {
 
 #[test]
 fn a_host_carries_out_orders_within_its_own_limits() {
-    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
     gpu.limit("max_members = 1\nmode = \"plan\"\n");
     let mut lead = Lead::start(ann, &["--mode", "bypass"]);
@@ -280,26 +280,31 @@ fn a_host_carries_out_orders_within_its_own_limits() {
     lead.say("Spawn carol (trainer) on gpu1.");
     machines.eventually("carol is idle", || is_idle(ann, "carol"));
     assert_eq!(gpu.member("carol").unwrap()["mode"], "plan", "the limit of her host");
-    let refused = |lead: &mut Lead, name: &str, why: &str| {
+    let mut refused = |machines: &Machines, name: &str, whys: &[&str]| {
+        let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+        let count = || {
+            let said = ann.transcript("lead");
+            whys.iter().map(|why| said.matches(why).count()).sum::<usize>()
+        };
+        let before = count();
         lead.say(&format!("Spawn {name} on gpu1."));
-        machines.eventually(why, || ann.transcript("lead").contains(why));
+        machines.eventually(whys[0], || count() > before);
         assert_ne!(gpu.is_alive(name), Some(true));
     };
-    refused(&mut lead, "dave", "it takes at most 1 teammates of other hosts (max_members)");
+    let too_many = "it takes at most 1 teammates of other hosts (max_members)";
+    refused(&machines, "dave", &[too_many]);
     gpu.limit("folders = [\"/nowhere\"]\n");
-    refused(&mut lead, "erin", "is in none of the `folders` of host.toml");
+    refused(&machines, "erin", &["is in none of the `folders` of host.toml"]);
+    // Its relay may read them before its supervisor does.
+    let obeys_nobody = "that host obeys no orders of ann";
     gpu.limit("most = 1\n");
-    refused(&mut lead, "fred", "its limits cannot be read");
-    gpu.limit("leads = []\n");
-    let mut asked = 0;
-    machines.eventually("the relay has read them", || {
-        asked += 1;
-        lead.say(&format!("Spawn gina{asked} on gpu1."));
-        wait_until(Duration::from_millis(500), || {
-            ann.transcript("lead").contains("that host obeys no orders of ann")
-        })
-    });
-    assert_eq!(lead.quit(), Some(0), "{}", said(ann));
+    refused(&machines, "fred", &["its limits cannot be read", obeys_nobody]);
+    // A relay reads them at its start, too.
+    machines.get_mut("gpu1").kill_relay();
+    machines.get("gpu1").limit("leads = []\n");
+    machines.get_mut("gpu1").start_relay();
+    refused(&machines, "gina", &[obeys_nobody]);
+    assert_eq!(lead.quit(), Some(0), "{}", said(machines.get("ann")));
 }
 
 #[test]
