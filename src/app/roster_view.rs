@@ -8,6 +8,7 @@ use crate::store::{Fsync, TeamDir, relay, roster, tasks::TaskList, unread};
 use crate::ui::{roster::activity, roster::roster_table, roster::walls_in_words, style::Palette};
 use crate::view::{self, MemberView};
 use crate::wire::AgentName;
+use crate::wire::roster::Roster;
 use crate::wire::task::TaskStatus;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -27,7 +28,8 @@ pub(crate) fn table(
     width: Option<usize>,
 ) -> Result<String, Failure> {
     let now = SystemClock.now();
-    let mut members = members_with_tasks(team, names)?;
+    let roster = roster::read(team)?;
+    let mut members = members_with_tasks(team, &roster, names)?;
     for (member, tasks) in &mut members {
         if !tasks.is_empty() {
             let doing = activity(member);
@@ -51,10 +53,17 @@ pub(crate) fn table(
 
 /// Returns the roster, or only the agents with these names.
 pub(crate) fn json(team: &TeamDir, names: &[AgentName]) -> Result<Value, Failure> {
-    let agents = members_with_tasks(team, names)?.into_iter().map(agent_json);
-    let is_lead = |agent: &Value| agent.get("name").is_some_and(|name| name == "lead");
-    let (lead, members): (Vec<Value>, Vec<Value>) = agents.partition(is_lead);
     let roster = roster::read(team)?;
+    let entries = roster.members.iter().map(|member| (member.name.as_str(), json!(member)));
+    let lead_name = AgentName::lead();
+    let lead = roster.lead.iter().map(|lead| (lead_name.as_str(), json!(lead)));
+    let mut entries: BTreeMap<_, _> = entries.chain(lead).collect();
+    let agents = members_with_tasks(team, &roster, names)?.into_iter().map(|(member, tasks)| {
+        let entry = entries.remove(member.name.as_str()).unwrap_or_default();
+        agent_json(entry, &member, &tasks)
+    });
+    let is_lead = |agent: &Value| agent.get("name").is_some_and(|name| name == lead_name.as_str());
+    let (lead, members): (Vec<Value>, Vec<Value>) = agents.partition(is_lead);
     Ok(json!({
         "schema": 1,
         "used": roster.used(),
@@ -78,9 +87,9 @@ fn name_own_host(team: &TeamDir, members: &mut [MemberView]) {
     }
 }
 
-fn agent_json((member, tasks): (MemberView, Vec<String>)) -> Value {
+/// Returns the entry of an agent with what else is known of it.
+fn agent_json(mut object: Value, member: &MemberView, tasks: &[String]) -> Value {
     let away = member.is_away();
-    let mut object = member.entry;
     let heartbeat = member.heartbeat.as_ref();
     if let Value::Object(entry) = &mut object {
         for (key, value) in [
@@ -107,13 +116,13 @@ fn agent_json((member, tasks): (MemberView, Vec<String>)) -> Value {
 /// as empty here; `team task ls` reports it. Fails if there is no agent of one of the names.
 fn members_with_tasks(
     team: &TeamDir,
+    roster: &Roster,
     names: &[AgentName],
 ) -> Result<Vec<(MemberView, Vec<String>)>, Failure> {
-    let roster = roster::read(team)?;
     let listed = roster.members.iter().filter_map(|member| AgentName::member(&member.name).ok());
     let unread = unread::counts(team, listed.chain([AgentName::lead()]).collect());
     let unread_of = |name: &AgentName| unread.get(name).copied().unwrap_or_default();
-    let mut members = view::members(team, &roster, unread_of);
+    let mut members = view::members(team, roster, unread_of);
     name_own_host(team, &mut members);
     let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut list = TaskList::of(team, Fsync::Never);

@@ -8,7 +8,6 @@ use crate::wire::roster::{Member, Roster, Status, UsageCount};
 use crate::wire::sandbox::SandboxEntry;
 use crate::wire::{AgentName, WallTime};
 use serde::Serialize;
-use serde_json::{Value, json};
 
 /// One agent: its roster entry, corrected by its life lock and its heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -47,8 +46,6 @@ pub(crate) struct MemberView {
     /// The walls around its commands, as it has published them.
     #[serde(skip)]
     pub(crate) sandbox: Option<SandboxEntry>,
-    #[serde(skip)]
-    pub(crate) entry: Value,
 }
 
 impl MemberView {
@@ -82,41 +79,40 @@ pub(crate) fn members(
     unread: impl Fn(&AgentName) -> usize,
 ) -> Vec<MemberView> {
     let liveness_of = |name: &AgentName| liveness::probe(team, name).unwrap_or(Liveness::Dead);
-    let view_of =
-        |name: &AgentName, member: &Member, status: Status, liveness: &Liveness, entry: Value| {
-            let alive = liveness.is_alive();
-            let is_busy = alive && matches!(status, Status::Working | Status::Waiting);
-            let found_dead = status == Status::Failed && member.status != Status::Failed;
-            let ended = member.last_exit.as_ref().map(|exit| match (exit.code, exit.signal) {
-                (_, Some(signal)) => format!("{}, signal {signal}", exit.cause.word()),
-                (Some(code), None) => format!("{}, exit {code}", exit.cause.word()),
-                (None, None) => exit.cause.word().to_owned(),
-            });
-            // The recorded end is that of an earlier process.
-            let ended = if found_dead { Some("its process is gone".to_owned()) } else { ended };
-            MemberView {
-                name: name.to_string(),
-                color: member.color.clone(),
-                role: member.role.clone(),
-                status,
-                alive,
-                since: member.since,
-                activity: member.activity.as_ref().map(ToString::to_string),
-                subagents: subagents_of(name, member.activity.as_ref().filter(|_| alive)),
-                usage: member.usage,
-                model: member.model.clone(),
-                unread: unread(name),
-                pid: member.pid.filter(|_| alive),
-                heartbeat: is_busy.then(|| heartbeat_of(team, name, member, status)).flatten(),
-                ended,
-                found_dead,
-                background: if alive { background::running(team, name).len() } else { 0 },
-                host: member.host.clone(),
-                away_since: member.away_since,
-                sandbox: member.sandbox.clone(),
-                entry,
-            }
-        };
+    let view_of = |name: &AgentName, member: &Member, status: Status, liveness: &Liveness| {
+        let alive = liveness.is_alive();
+        let is_here = alive && member.host.is_none();
+        let is_busy = alive && matches!(status, Status::Working | Status::Waiting);
+        let found_dead = status == Status::Failed && member.status != Status::Failed;
+        let ended = member.last_exit.as_ref().map(|exit| match (exit.code, exit.signal) {
+            (_, Some(signal)) => format!("{}, signal {signal}", exit.cause.word()),
+            (Some(code), None) => format!("{}, exit {code}", exit.cause.word()),
+            (None, None) => exit.cause.word().to_owned(),
+        });
+        // The recorded end is that of an earlier process.
+        let ended = if found_dead { Some("its process is gone".to_owned()) } else { ended };
+        MemberView {
+            name: name.to_string(),
+            color: member.color.clone(),
+            role: member.role.clone(),
+            status,
+            alive,
+            since: member.since,
+            activity: member.activity.as_ref().map(ToString::to_string),
+            subagents: subagents_of(name, member.activity.as_ref().filter(|_| alive)),
+            usage: member.usage,
+            model: member.model.clone(),
+            unread: unread(name),
+            pid: member.pid.filter(|_| alive),
+            heartbeat: is_busy.then(|| heartbeat_of(team, name, member, status)).flatten(),
+            ended,
+            found_dead,
+            background: if is_here { background::running(team, name).len() } else { 0 },
+            host: member.host.clone(),
+            away_since: member.away_since,
+            sandbox: member.sandbox.clone(),
+        }
+    };
     let liveness_of = |name: &AgentName, there: Option<bool>| match there {
         // The last word of its host: the lock is that of the relay.
         Some(true) => Liveness::Alive(None),
@@ -142,14 +138,14 @@ pub(crate) fn members(
             away_since: lead.away_since,
             ..Member::default()
         };
-        view_of(&AgentName::lead(), &as_member, status, &lead_liveness, json!(lead))
+        view_of(&AgentName::lead(), &as_member, status, &lead_liveness)
     });
     let members = roster.members.iter().filter_map(|member| {
         // An invalid name was written by another program; it must not become part of a path.
         let name = AgentName::member(&member.name).ok()?;
         let liveness = liveness_of(&name, member.host.as_ref().and(member.alive));
         let status = roster::effective_status(member, &liveness, &lead_liveness);
-        Some(view_of(&name, member, status, &liveness, json!(member)))
+        Some(view_of(&name, member, status, &liveness))
     });
     lead.chain(members).collect()
 }

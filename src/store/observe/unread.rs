@@ -5,7 +5,7 @@
 
 use crate::os::file::FileError;
 use crate::store::file::jsonl::{Framed, pieces_of};
-use crate::store::file::read::open_if_there;
+use crate::store::file::read::{known_if_there, open_if_there};
 use crate::store::mailbox::claim::{list, list_all};
 use crate::store::{Keyring, StoreError, TeamDir};
 use crate::wire::AgentName;
@@ -58,7 +58,10 @@ pub(crate) fn counts(dir: &TeamDir, names: Vec<AgentName>) -> BTreeMap<AgentName
     let mut inboxes = BTreeSet::new();
     for (name, count) in &mut counts {
         let path = dir.inbox(name);
-        if let Ok(Some((file, known))) = open_if_there(&path) {
+        // Most are empty, and a look costs less than opening them.
+        let is_empty =
+            known_if_there(&path).is_ok_and(|known| known.is_none_or(|it| it.len() == 0));
+        if !is_empty && let Ok(Some((file, known))) = open_if_there(&path) {
             inboxes.insert(known.ino());
             *count += lines_in(file, &path).unwrap_or_default();
         }
