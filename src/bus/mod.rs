@@ -22,6 +22,9 @@ use std::thread;
 use std::time::Duration;
 use uuid::{Builder, NoContext, Timestamp, Uuid};
 
+/// The most inboxes that are open at a time, with two descriptors each: a process may have 1,024 by default.
+const INBOXES_AT_ONCE: usize = 200;
+
 /// The maximum number of threads that sync the inboxes of a broadcast.
 const SYNCS_AT_ONCE: usize = 8;
 
@@ -288,14 +291,17 @@ impl Bus {
             return Err(BusError::Empty);
         }
         let id = id.map_or_else(|| new_id(from), str::to_owned);
-        let recipients = self.reachable()?.into_iter().filter(|to| to != from && !to.is_user());
-        let written = recipients.map(|to| {
+        let mut recipients = self.reachable()?;
+        recipients.retain(|to| to != from && !to.is_user());
+        let write = |to: &AgentName| {
             let id = Some(format!("{id}:{to}"));
             let outgoing = Outgoing { id, ..Outgoing::of(Body::Broadcast {}, content) };
-            let outcome = self.write(from, &to, outgoing, MailSeal::Own);
-            (to, outcome)
-        });
-        Ok(sync_together(written.collect(), self.limits.fsync))
+            let outcome = self.write(from, to, outgoing, MailSeal::Own);
+            (to.clone(), outcome)
+        };
+        let send =
+            |some: &[AgentName]| sync_together(some.iter().map(write).collect(), self.limits.fsync);
+        Ok(recipients.chunks(INBOXES_AT_ONCE).flat_map(send).collect())
     }
 
     /// Returns all agents that can get mail now, including the lead and the user.
@@ -364,7 +370,12 @@ impl Bus {
         }
         self.permit(from, to, priority)?;
         let inbox = Arc::new(Mutex::new(Inbox::of(&self.dir, to)));
-        lock(&self.inboxes).insert(to.clone(), Arc::clone(&inbox));
+        let mut inboxes = lock(&self.inboxes);
+        if inboxes.len() >= INBOXES_AT_ONCE {
+            // A later access opens its own again.
+            inboxes.clear();
+        }
+        inboxes.insert(to.clone(), Arc::clone(&inbox));
         Ok(inbox)
     }
 
@@ -400,13 +411,7 @@ pub struct CarriedLine<'a> {
 impl Bus {
     /// Returns the reason for which a message that was sent to `to` now waits on this host; `None` if nothing is in its way.
     pub(crate) fn delay_of(&self, to: &str) -> Option<String> {
-        if !lock(&self.reachability).is_remote(to) {
-            return None;
-        }
-        let roster = roster::read(&self.dir).ok()?;
-        let host = roster.host_of(to)?;
-        let lead_away = || roster.lead.as_ref().and_then(|lead| lead.away_since);
-        let away = roster.member(to).map_or_else(lead_away, |member| member.away_since);
+        let (host, away) = lock(&self.reachability).place_elsewhere(to)?;
         if !relay::is_served(&self.dir).unwrap_or(true) {
             return Some(format!(
                 "{to} is on {host}, and no relay runs on this host: it is delivered once `team lead` or `team-host run` does"

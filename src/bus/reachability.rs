@@ -4,8 +4,8 @@ use crate::store::inbox::Priority;
 use crate::store::liveness::LifeState;
 use crate::store::roster::{Cached, MemberStandings, Standing};
 use crate::store::{StoreError, TeamDir};
-use crate::wire::AgentName;
 use crate::wire::roster::{MailAccess, Status};
+use crate::wire::{AgentName, WallTime};
 use std::collections::BTreeMap;
 
 /// The reason of an unknown name.
@@ -91,9 +91,11 @@ impl Reachability {
         }))
     }
 
-    /// Whether an agent, or the lead, runs on another host. A roster that cannot be read names none.
-    pub(crate) fn is_remote(&mut self, name: &str) -> bool {
-        self.roster.current(&self.dir).is_ok_and(|roster| roster.is_remote(name))
+    /// Returns the other host on which an agent, or the lead, runs, with the time since which it is not heard. A roster that
+    /// cannot be read names none.
+    pub(crate) fn place_elsewhere(&mut self, name: &str) -> Option<(String, Option<WallTime>)> {
+        let (host, away_since) = self.roster.current(&self.dir).ok()?.place_elsewhere(name)?;
+        Some((host.to_owned(), away_since))
     }
 
     /// Decides about a line that the relay of another host has carried here. Mail for an agent of this host that has not

@@ -12,9 +12,10 @@ use crate::os::file::{Access, At, open};
 use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::roster::{Member, Roster, Status, team_name_of};
-use crate::wire::{AgentName, FORMAT_VERSION, WithUnknownFields};
+use crate::wire::{AgentName, FORMAT_VERSION, WallTime, WithUnknownFields};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -138,27 +139,47 @@ pub(super) fn incarnations(roster: &Roster) -> Vec<(String, String, bool)> {
         .collect()
 }
 
-/// The names and statuses of the members. A sender needs no more, and they take a twentieth of the memory.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+/// The names and statuses of the members. A sender needs no more, and they take a tenth of the memory.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(from = "ReadStandings")]
 pub(crate) struct MemberStandings {
+    lead: Option<LeadStanding>,
+    members: Vec<MemberStanding>,
+    /// The first position of each name.
+    positions: BTreeMap<String, usize>,
+}
+
+/// The same as it stands in the file.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ReadStandings {
     lead: Option<LeadStanding>,
     members: Vec<MemberStanding>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+impl From<ReadStandings> for MemberStandings {
+    fn from(ReadStandings { lead, members }: ReadStandings) -> Self {
+        let positions = members.iter().enumerate().rev();
+        let positions = positions.map(|(at, member)| (member.name.clone(), at)).collect();
+        Self { lead, members, positions }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct LeadStanding {
     host: Option<String>,
+    away_since: Option<WallTime>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct MemberStanding {
     name: String,
     status: Status,
     host: Option<String>,
     alive: Option<bool>,
+    away_since: Option<WallTime>,
     given_up: bool,
 }
 
@@ -177,22 +198,30 @@ impl MemberStandings {
         self.members.iter().map(|member| member.name.as_str())
     }
 
-    /// Whether an agent, or the lead, runs on another host.
-    pub(crate) fn is_remote(&self, name: &str) -> bool {
-        if name == AgentName::lead().as_str() {
-            return self.lead.as_ref().is_some_and(|lead| lead.host.is_some());
-        }
-        self.standing(name).is_some_and(|standing| standing.is_remote)
+    fn member(&self, name: &str) -> Option<&MemberStanding> {
+        self.members.get(*self.positions.get(name)?)
+    }
+
+    /// Returns the other host on which an agent, or the lead, runs, with the time since which it is not heard.
+    pub(crate) fn place_elsewhere(&self, name: &str) -> Option<(&str, Option<WallTime>)> {
+        let (host, away_since) = if name == AgentName::lead().as_str() {
+            let lead = self.lead.as_ref()?;
+            (&lead.host, lead.away_since)
+        } else {
+            let member = self.member(name)?;
+            (&member.host, member.away_since)
+        };
+        Some((host.as_deref()?, away_since))
     }
 
     /// Returns the host of a member if it was given up.
     pub(crate) fn given_up_host(&self, name: &str) -> Option<&str> {
-        let member = self.members.iter().find(|member| member.name == name)?;
+        let member = self.member(name)?;
         member.host.as_deref().filter(|_| member.given_up)
     }
 
     pub(crate) fn standing(&self, name: &str) -> Option<Standing> {
-        let member = self.members.iter().find(|member| member.name == name)?;
+        let member = self.member(name)?;
         let (status, is_remote) = (member.status, member.host.is_some());
         let is_alive_there = member.alive.unwrap_or_default();
         Some(Standing { status, is_remote, is_alive_there })

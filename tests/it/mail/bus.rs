@@ -1,6 +1,7 @@
 //! The members that accept mail, and the errors of sends to those that do not.
 
 use crate::support::child_process::{open, team};
+use crate::support::harness::program;
 use crate::support::history::messages;
 use agent_team::bus::{Bus, BusError, MailLimits, Outgoing};
 use agent_team::store::liveness::{LifeLock, LifeRecord};
@@ -171,6 +172,31 @@ fn a_broadcast_reaches_all_but_its_sender_with_an_id_each() {
     assert_eq!(open(&dir, "lead").drain().unwrap().mail.len(), 1);
     let message = messages(&dir, "lead").remove(0);
     assert_eq!((message.body, message.content.as_str()), (Body::Broadcast {}, "phase 1"));
+}
+
+#[test]
+fn a_broadcast_reaches_more_members_than_files_may_be_open() {
+    const MEMBERS: usize = 400;
+    let (_folder, dir) = team();
+    let names: Vec<_> = (0..MEMBERS).map(|at| format!("m{at}")).collect();
+    roster::update(&dir, Fsync::Never, |roster| {
+        for name in &names {
+            let (name, host) = (name.clone(), Some("gpu1".into()));
+            let idle = Status::Idle;
+            let member =
+                Member { name, status: idle, host, alive: Some(true), ..Member::default() };
+            roster.members.push(member.into());
+        }
+    })
+    .unwrap();
+    let broadcast = "ulimit -n 512 && exec \"$0\" --dir \"$1\" broadcast hello";
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.args(["-c", broadcast]).arg(program("team")).arg(dir.root());
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for name in &names {
+        assert_eq!(unread(&dir, name), 1, "{name}");
+    }
 }
 
 #[test]
