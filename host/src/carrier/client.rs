@@ -48,6 +48,7 @@ impl Carrier {
             trust: Arc::clone(&config.trust),
             refusals: RefusalLog::default(),
             mail_max_bytes: config.mail_max_bytes,
+            servers: config.servers.len(),
             storage: StorageState::default(),
         };
         Ok(Self { shared: Arc::new(shared) })

@@ -18,6 +18,7 @@ mod join;
 mod reading;
 mod receive;
 mod refusal_log;
+mod replicas;
 mod storage;
 mod timeouts;
 mod values;

@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(super) trust: Arc<Trust>,
     pub(super) refusals: RefusalLog,
     pub(super) mail_max_bytes: Option<u64>,
+    /// The number of servers that the configuration names.
+    pub(super) servers: usize,
     pub(super) storage: StorageState,
 }
 
@@ -135,27 +137,21 @@ impl Shared {
     async fn check_storage(&self, what: &'static str) -> Result<Arc<Storage>, CarrierError> {
         let generation = self.connection.state().generation;
         let may_make = !self.trust.is_limited();
+        // Creation is idempotent at the server, so two hosts may do it at once.
         let mail = if may_make {
-            step(what, self.context.get_or_create_stream(self.stream_config())).await?
+            self.kept_stream(what, self.stream_config()).await?
         } else {
             step(what, self.context.get_stream(self.subjects.stream())).await?
         };
         let consumer = step(what, mail.create_consumer(self.consumer_config())).await?;
-        let store = match step(what, self.context.get_key_value(self.subjects.bucket())).await {
-            Err(late @ CarrierError::Timeout { .. }) => return Err(late),
-            Ok(store) => store,
-            Err(_) if !may_make => return Err(CarrierError::StorageMissing),
-            // Creation is idempotent at the server, so two hosts may do it at once. It tells the reason of the
-            // failure above if that was another one.
-            Err(_) => {
-                step(what, self.context.create_stream(self.bucket_config())).await?;
-                step(what, self.context.get_key_value(self.subjects.bucket())).await?
-            }
-        };
-        if may_make && store.stream.cached_info().config.allow_rollup {
-            // One message of any host would remove all values.
-            step(what, self.context.update_stream(self.bucket_config())).await?;
+        if may_make {
+            self.kept_stream(what, self.bucket_config()).await?;
         }
+        let store = match step(what, self.context.get_key_value(self.subjects.bucket())).await {
+            Ok(store) => store,
+            Err(late @ CarrierError::Timeout { .. }) => return Err(late),
+            Err(_) => return Err(CarrierError::StorageMissing),
+        };
         let mut checked = Storage {
             number: 1,
             generation,
@@ -232,7 +228,7 @@ impl Shared {
 }
 
 /// Waits for one request of a check. A server that is just starting may leave a request without an answer.
-async fn step<T, E: Error + 'static>(
+pub(super) async fn step<T, E: Error + 'static>(
     what: &'static str,
     request: impl Future<Output = Result<T, E>>,
 ) -> Result<T, CarrierError> {

@@ -1,6 +1,6 @@
 //! Kills, partitions, and a server that forgets, in the midst of mail: nothing is lost, nothing comes twice or out of order.
 
-use crate::machines::{Machines, variable};
+use crate::machines::{Machines, SERVERS, variable};
 use crate::rig::faults::{self, Fault, FaultKind, FaultTarget, Moment, Plan, Schedule};
 use crate::traffic::{Place, Traffic, must_be_clean};
 use nix::sys::signal::Signal;
@@ -16,13 +16,36 @@ const HOSTS: [&str; 3] = ["a", "b", "c"];
 struct Victims {
     machines: Machines,
     counts: BTreeMap<FaultKind, u64>,
+    /// The number of faults of servers so far. Those of a cluster take turns.
+    turn: usize,
+}
+
+impl Victims {
+    fn new(machines: Machines) -> Self {
+        Self { machines, counts: BTreeMap::new(), turn: 0 }
+    }
+
+    /// Applies a fault of a server or the network; returns whether it is one.
+    fn apply(&mut self, fault: &Fault, moment: Moment) -> bool {
+        let Machines { network, server, further_servers, .. } = &mut self.machines;
+        if further_servers.is_empty() || !fault.host.is_empty() {
+            return faults::apply(fault, moment, network, server);
+        }
+        self.turn += usize::from(moment == Moment::Begin);
+        let mut servers: Vec<_> = std::iter::once(server).chain(further_servers).collect();
+        let count = servers.len();
+        // Without two of three, the third one stores nothing.
+        for victim in 0..=usize::from(self.turn.is_multiple_of(2)) {
+            faults::apply(fault, moment, network, servers[(self.turn + victim) % count]);
+        }
+        true
+    }
 }
 
 impl FaultTarget for Victims {
     fn begin(&mut self, fault: &Fault) {
         *self.counts.entry(fault.kind).or_default() += 1;
-        let Machines { network, server, .. } = &mut self.machines;
-        if faults::apply(fault, Moment::Begin, network, server) {
+        if self.apply(fault, Moment::Begin) {
             return;
         }
         let machine = self.machines.get_mut(&fault.host);
@@ -34,8 +57,7 @@ impl FaultTarget for Victims {
     }
 
     fn end(&mut self, fault: &Fault) {
-        let Machines { network, server, .. } = &mut self.machines;
-        if faults::apply(fault, Moment::End, network, server) {
+        if self.apply(fault, Moment::End) {
             return;
         }
         let machine = self.machines.get_mut(&fault.host);
@@ -48,8 +70,8 @@ impl FaultTarget for Victims {
 }
 
 /// Runs faults of some kinds for a time; returns a line for people. A kind that this kernel cannot make is left out.
-fn run(kinds: &[FaultKind], total: Duration, seed: u64) -> Option<String> {
-    let machines = Machines::or_skip(&HOSTS)?;
+fn run(machines: Machines, kinds: &[FaultKind], hosts: &[&str]) -> String {
+    let (total, seed) = length();
     let is_possible = |kind: &FaultKind| {
         !matches!(kind, FaultKind::CutIn | FaultKind::CutOut)
             || machines.network.one_way_missing().is_none()
@@ -57,7 +79,7 @@ fn run(kinds: &[FaultKind], total: Duration, seed: u64) -> Option<String> {
     let kinds: Vec<_> = kinds.iter().copied().filter(is_possible).collect();
     let plan = Plan {
         kinds: &kinds,
-        hosts: &HOSTS,
+        hosts,
         total,
         pause: (Duration::from_millis(50), Duration::from_millis(700)),
         length: (Duration::from_millis(100), Duration::from_millis(2500)),
@@ -66,13 +88,13 @@ fn run(kinds: &[FaultKind], total: Duration, seed: u64) -> Option<String> {
     let traffic = Traffic::start(&machines, &PLACES);
     // A disk that is busy may take longer than all of the faults.
     machines.eventually("mail is accepted", || traffic.accepted() > 0);
-    let mut victims = Victims { machines, counts: BTreeMap::new() };
+    let mut victims = Victims::new(machines);
     schedule.run(&mut victims);
     let (accepted, refused) = (traffic.accepted(), traffic.refused());
     let report = must_be_clean(&victims.machines, traffic);
     assert_eq!(refused, 0, "a send to a member of another host was refused");
     assert!(report.accepted >= accepted, "{accepted} accepted: {report}");
-    Some(format!("seed {seed}: {report}; faults: {:?}", victims.counts))
+    format!("seed {seed}: {report}; faults: {:?}", victims.counts)
 }
 
 /// Returns the duration and the seed of a run: short in the suite, as told for a long run.
@@ -83,10 +105,8 @@ fn length() -> (Duration, u64) {
 }
 
 fn check(kinds: &[FaultKind]) {
-    let (total, seed) = length();
-    if let Some(line) = run(kinds, total, seed) {
-        println!("{line}");
-    }
+    let Some(machines) = Machines::or_skip(&HOSTS) else { return };
+    println!("{}", run(machines, kinds, &HOSTS));
 }
 
 #[test]
@@ -107,4 +127,17 @@ fn no_mail_is_lost_by_partitions_both_ways_and_one_way() {
 #[test]
 fn no_mail_is_lost_by_all_faults_at_once() {
     check(&FaultKind::ALL);
+}
+
+#[test]
+fn no_mail_is_lost_by_a_cluster_whose_servers_are_killed_or_cut_off() {
+    let Some(machines) = Machines::at_cluster_or_skip(&HOSTS) else { return };
+    let kinds = [
+        FaultKind::KillServer,
+        FaultKind::KillServer,
+        FaultKind::Cut,
+        FaultKind::CutOut,
+        FaultKind::CutIn,
+    ];
+    println!("{}", run(machines, &kinds, &[&HOSTS[..], &SERVERS].concat()));
 }

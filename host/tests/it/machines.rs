@@ -7,7 +7,7 @@ use crate::rig::nats_server::{NatsServer, ServerOptions};
 use crate::rig::process::{signal, spawn_tied, wait_until};
 use crate::skips::skipped;
 use agent_team::bus::{Bus, MailLimits};
-use agent_team::store::{Fsync, SystemClock, TeamDir, roster};
+use agent_team::store::{Fsync, LifeLock, LifeRecord, SystemClock, TeamDir, roster};
 use agent_team::wire::AgentName;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -47,7 +47,8 @@ pub(crate) struct Machine {
     relay: Option<Child>,
     /// The number of kills of its relay. A kill in the midst of an append leaves a torn line.
     pub(crate) relay_kills: usize,
-    url: String,
+    /// The addresses of the servers.
+    urls: Vec<String>,
     /// The environment of its relay.
     pub(crate) relay_environment: Vec<(String, String)>,
     /// Another program than `team-host`, with its arguments.
@@ -58,8 +59,13 @@ pub(crate) struct Machine {
 pub(crate) struct Machines {
     pub(crate) all: Vec<Machine>,
     pub(crate) server: NatsServer,
+    /// The other servers of a cluster.
+    pub(crate) further_servers: Vec<NatsServer>,
     pub(crate) network: Network,
 }
+
+/// The hosts of the servers of a cluster.
+pub(crate) const SERVERS: [&str; 3] = ["n1", "n2", "n3"];
 
 impl Machines {
     /// Creates hosts of these names and starts their relays; `None` where this is not possible, which is noted as a skip.
@@ -67,16 +73,25 @@ impl Machines {
         let program = find_or_skip(skipped)?;
         let network = Network::or_skip(names, skipped)?;
         let server = NatsServer::on(network.hub(), &program, &ServerOptions::default());
-        let machine = |name: &&str| Machine::new(network.host(name).clone(), server.url());
+        Some(Self::at(names, network, vec![server]))
+    }
+
+    /// Creates the same, with a cluster of three servers, each on a host of its own: `SERVERS`.
+    pub(crate) fn at_cluster_or_skip(names: &[&str]) -> Option<Self> {
+        let program = find_or_skip(skipped)?;
+        let network = Network::or_skip(&[names, &SERVERS].concat(), skipped)?;
+        let servers = NatsServer::cluster(&SERVERS.map(|name| network.host(name)), &program);
+        Some(Self::at(names, network, servers))
+    }
+
+    fn at(names: &[&str], network: Network, servers: Vec<NatsServer>) -> Self {
+        let urls: Vec<_> = servers.iter().map(NatsServer::url).collect();
+        let machine = |name: &&str| Machine::new(network.host(name).clone(), urls.clone());
         let mut all: Vec<_> = names.iter().map(machine).collect();
-        if let Some((first, others)) = all.split_first_mut() {
-            first.start_relay();
-            for machine in others {
-                machine.join(first);
-                machine.start_relay();
-            }
-        }
-        Some(Self { all, server, network })
+        start_relays(&mut all);
+        let mut servers = servers.into_iter();
+        let (server, further_servers) = (servers.next().unwrap(), servers.collect());
+        Self { all, server, further_servers, network }
     }
 
     /// Creates the same, with a server that the first host runs itself, and that the others reach over TLS.
@@ -87,7 +102,8 @@ impl Machines {
         // Nobody uses it.
         let server = NatsServer::on(network.hub(), &nats_server, &ServerOptions::default());
         let machine = |name: &&str| {
-            let mut machine = Machine::new(network.host(name).clone(), format!("nats://{address}"));
+            let url = format!("nats://{address}");
+            let mut machine = Machine::new(network.host(name).clone(), vec![url]);
             let mut args = vec!["run"];
             if *name == names[0] {
                 args.extend(["--name", name, "--team", TEAM, "--listen", &address]);
@@ -99,13 +115,8 @@ impl Machines {
             machine
         };
         let mut all: Vec<_> = names.iter().map(machine).collect();
-        let (first, others) = all.split_first_mut()?;
-        first.start_relay();
-        for machine in others {
-            machine.join(first);
-            machine.start_relay();
-        }
-        Some(Self { all, server, network })
+        start_relays(&mut all);
+        Some(Self { all, server, further_servers: Vec::new(), network })
     }
 
     pub(crate) fn get(&self, name: &str) -> &Machine {
@@ -135,6 +146,16 @@ impl Machines {
     }
 }
 
+/// Starts the relay of the first host, which signs the others in, and theirs.
+fn start_relays(all: &mut [Machine]) {
+    let Some((first, others)) = all.split_first_mut() else { return };
+    first.start_relay();
+    for machine in others {
+        machine.join(first);
+        machine.start_relay();
+    }
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
         self.kill_relay();
@@ -142,13 +163,13 @@ impl Drop for Machine {
 }
 
 impl Machine {
-    fn new(host: Host, url: String) -> Self {
+    fn new(host: Host, urls: Vec<String>) -> Self {
         let folder = temporary_folder();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let name = host.name().to_owned();
         let (relay_environment, relay_program) = (Vec::new(), None);
         let (relay, relay_kills) = (None, 0);
-        Self { name, host, folder, dir, relay, relay_kills, url, relay_environment, relay_program }
+        Self { name, host, folder, dir, relay, relay_kills, urls, relay_environment, relay_program }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -210,7 +231,8 @@ impl Machine {
             }
             None => {
                 let mut command = self.command("team-host");
-                command.args(["run", "--name", &self.name, "--team", TEAM, "--nats", &self.url]);
+                command.args(["run", "--name", &self.name, "--team", TEAM]);
+                command.args(self.server_args());
                 command
             }
         };
@@ -227,7 +249,10 @@ impl Machine {
     /// Makes the host one of the team of another one, whose relay runs.
     pub(crate) fn join(&self, first: &Self) {
         let code = first.invitation(&self.name);
-        self.team_ok(&["host", "join", &self.url, "--code", &code]);
+        let urls = self.urls.iter().map(String::as_str);
+        let args: Vec<_> =
+            ["host", "join"].into_iter().chain(urls).chain(["--code", &code]).collect();
+        self.team_ok(&args);
     }
 
     /// Returns the code by which a host may join.
@@ -251,9 +276,14 @@ impl Machine {
         write_private(&folder.join("host.toml"), text);
     }
 
-    /// Returns the arguments by which a relay finds the server.
+    /// Returns the arguments by which a relay finds the servers.
     pub(crate) fn server_args(&self) -> Vec<String> {
-        vec!["--nats".into(), self.url.clone()]
+        self.urls.iter().flat_map(|url| ["--nats".into(), url.clone()]).collect()
+    }
+
+    /// Has relays that start from now on use other servers.
+    pub(crate) fn use_servers(&mut self, urls: Vec<String>) {
+        self.urls = urls;
     }
 
     /// Kills the relay.
@@ -313,6 +343,21 @@ impl Machine {
             roster.enter(name, 1.0).status = agent_team::wire::roster::Status::Idle;
         })
         .unwrap();
+    }
+
+    /// Adds so many members, and makes this test their process until the drop.
+    pub(crate) fn play_members(&self, number: usize) -> Vec<LifeLock> {
+        let name = |at| AgentName::member(&format!("{}-m{at}", self.name)).unwrap();
+        let take = |name| LifeLock::take(&self.dir, &name, LifeRecord::of_this_process()).unwrap();
+        let lives: Vec<_> = (0..number).map(name).map(take).collect();
+        roster::update(&self.dir, Fsync::Never, |roster| {
+            for life in &lives {
+                let entry = roster.enter(life.name().as_str(), 1.0);
+                entry.status = agent_team::wire::roster::Status::Idle;
+            }
+        })
+        .unwrap();
+        lives
     }
 
     /// Returns the entry of a member, or of the lead, as `team ls` shows it.

@@ -7,6 +7,7 @@
 mod skips;
 
 mod carrier;
+mod cluster;
 mod conformance;
 mod demo;
 mod failpoints;

@@ -17,6 +17,9 @@ use std::time::Duration;
 /// The port in a namespace.
 const PORT: u16 = 4222;
 
+/// The port at which servers of a cluster reach each other.
+const ROUTE_PORT: u16 = 6222;
+
 /// The time limit for a start. It is far above normal times (0.1 s), so that only a hang fails on a loaded machine.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
@@ -54,6 +57,21 @@ impl NatsServer {
     pub(crate) fn on(host: &Host, program: &Path, options: &ServerOptions) -> Self {
         let address = SocketAddr::from((host.address(), PORT));
         Self::start_at(Some(host.clone()), address, program, options)
+    }
+
+    /// Starts a cluster with a server on each of these hosts, at its address and port 4222.
+    pub(crate) fn cluster(hosts: &[&Host], program: &Path) -> Vec<Self> {
+        let route = |host: &&Host| format!("\"nats://{}:{ROUTE_PORT}\"", host.address());
+        let routes: Vec<_> = hosts.iter().map(route).collect();
+        let start = |host: &&Host| {
+            let more_config = format!(
+                "cluster {{\n  name: rig\n  listen: \"{}:{ROUTE_PORT}\"\n  routes: [{}]\n}}\n",
+                host.address(),
+                routes.join(", ")
+            );
+            Self::on(host, program, &ServerOptions { more_config, ..ServerOptions::default() })
+        };
+        hosts.iter().map(start).collect()
     }
 
     /// Starts a server on the loopback interface, at an address that no other test has.

@@ -1,9 +1,11 @@
-//! The figures of docs/machines.md: latency beside that of one host, a backlog, and the cost of a relay. It measures, so it
-//! asserts nothing, and runs only with `TEAM_MACHINES_FIGURES=1`, in a release build.
+//! The figures of docs/machines.md. They measure, so they assert nothing, and run only with `TEAM_MACHINES_FIGURES=1`, in a
+//! release build.
 
-use crate::machines::{DEADLINE, Machine, Machines, variable};
-use crate::rig::process::wait_until;
-use agent_team::bus::{Bus, MailLimits, Outgoing};
+mod latency;
+mod roster;
+
+use crate::machines::{DEADLINE, Machine, variable};
+use agent_team::bus::{Bus, Outgoing};
 use agent_team::store::{
     Fsync, Keyring, LifeLock, LifeRecord, MailPolicy, Mailbox, SystemClock, Transcript,
 };
@@ -16,10 +18,13 @@ use std::time::{Duration, Instant};
 
 const MESSAGES: u64 = 500;
 
-const BACKLOG: u32 = 50_000;
-
 /// The pause of an owner between two looks at its inbox: half of it is part of every latency.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
+
+/// Whether the figures were asked for.
+fn are_wanted() -> bool {
+    variable("TEAM_MACHINES_FIGURES").is_some()
+}
 
 /// A member that only counts its mail.
 struct Counter {
@@ -99,50 +104,4 @@ fn cost(pid: u32) -> (f64, u64) {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     let ticks: u64 = [11, 12].map(|at| fields[at].parse::<u64>().unwrap()).iter().sum();
     (kib / 1024.0, ticks * 10)
-}
-
-#[test]
-fn latency_backlog_and_cost() {
-    if variable("TEAM_MACHINES_FIGURES").is_none() {
-        return;
-    }
-    let Some(mut machines) = Machines::or_skip(&["a", "b"]) else { return };
-    let _alice = Counter::start(machines.get("a"), "alice");
-    let amy = Counter::start(machines.get("a"), "amy");
-    let bob = Counter::start(machines.get("b"), "bob");
-    machines.wait_known("bob", true);
-    let bus = machines.get("a").bus();
-    for round in 1..=5 {
-        let (local, local_99) = latency(&bus, "amy", &amy);
-        let (remote, remote_99) = latency(&bus, "bob", &bob);
-        println!(
-            "round {round}: one host p50 {local:.2} ms, p99 {local_99:.2}; two hosts p50 {remote:.2} ms, \
-             p99 {remote_99:.2}; more by {:.2} ms at p50",
-            remote - local
-        );
-    }
-    let pid = machines.get("b").relay_pid();
-    let (_, before) = cost(pid);
-    thread::park_timeout(Duration::from_secs(20));
-    let (memory, after) = cost(pid);
-    println!("a relay at rest: {memory:.1} MiB, {} ms of processor time in 20 s", after - before);
-
-    machines.get_mut("b").kill_relay();
-    let limits = MailLimits { fsync: Fsync::Never, inbox_bytes: 1 << 30, ..MailLimits::default() };
-    let unsynced = Bus::new(machines.get("a").dir.clone(), limits, Arc::new(SystemClock));
-    let from = AgentName::member("alice").unwrap();
-    let before = bob.count();
-    for _ in 0..BACKLOG {
-        unsynced.send(&from, "bob", Outgoing::text("x".repeat(200))).unwrap();
-    }
-    let start = Instant::now();
-    machines.get_mut("b").start_relay();
-    assert!(wait_until(DEADLINE * 5, || bob.count() - before >= BACKLOG.into()), "{}", bob.count());
-    let seconds = start.elapsed().as_secs_f64();
-    let (memory, _) = cost(machines.get("a").relay_pid());
-    println!(
-        "a backlog of {BACKLOG} lines: {seconds:.2} s from the start of the other relay, {:.0} lines/s; \
-         the relay of the senders has {memory:.1} MiB",
-        f64::from(BACKLOG) / seconds
-    );
 }
