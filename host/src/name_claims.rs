@@ -2,7 +2,7 @@
 //!
 //! The authority of the team alone places names, by compare-and-swap at the carrier; the other hosts ask it.
 
-use crate::carrier::{Carrier, CarrierError, StoredValue};
+use crate::carrier::{Carrier, CarrierError, Reply, StoredValue};
 use crate::inbound::offload;
 use crate::trust::Trust;
 use agent_team::bus::Bus;
@@ -13,6 +13,8 @@ use agent_team::relay::{
 use agent_team::store::relay::{own_names, placements, write_own_names, write_placements};
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
+use bytes::Bytes;
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +23,9 @@ use tokio::task::spawn_blocking;
 
 /// The time in which a host corrects what a forgetful carrier says of its names: some signs of life.
 const CORRECTED_WITHIN: Duration = Duration::from_secs(5);
+
+/// The most placements that are on their way at a time.
+const AT_ONCE: usize = 64;
 
 /// The outcome of the placement of a name on another host.
 pub(crate) enum PlaceOutcome {
@@ -63,6 +68,24 @@ enum ClaimAnswer {
     },
 }
 
+/// A question that another host has asked this one, the authority.
+pub(crate) struct ReceivedClaim {
+    pub(crate) from: HostName,
+    pub(crate) body: Bytes,
+    /// The way back.
+    pub(crate) reply: Reply,
+}
+
+/// A claim that may be met, with the step for it, if one is needed; else the reason for which it is refused.
+type Judgement = Result<(AgentName, Option<NameStep>), String>;
+
+/// The place that a name has got.
+struct Placed {
+    name: AgentName,
+    placement: Placement,
+    revision: u64,
+}
+
 /// The reason for which a name was not placed.
 #[derive(Debug, thiserror::Error)]
 enum StepFailure {
@@ -82,8 +105,8 @@ pub(crate) struct NameClaims {
     bus: Arc<Bus>,
     /// The terms that are on disk.
     recorded: BTreeMap<AgentName, u64>,
-    /// The places of all names that are on disk, on the authority.
-    placed: BTreeMap<String, Placement>,
+    /// The number of the changes of places after which those of all names are on disk, on the authority.
+    placed: Option<u64>,
     /// The agents that are to be ended unless their hosts correct it, with the time since which that is so.
     doubtful: BTreeMap<AgentName, Instant>,
     /// The names that are to be taken back, each with the host on which its agent has not started in time.
@@ -105,16 +128,17 @@ impl NameClaims {
             BTreeMap::new()
         });
         let mut places = NamePlaces::sharing(host.clone(), recorded.clone(), shared);
-        let mut placed = BTreeMap::new();
+        let mut placed = None;
         if *trust.authority() == host {
             // A carrier that has forgotten them as well would give every name to the first one that asks.
-            placed = placements(bus.dir())
+            let known: BTreeMap<String, Placement> = placements(bus.dir())
                 .unwrap_or_else(|why| {
                     tracing::error!(%why, "the places of the names are unknown");
                     None
                 })
                 .unwrap_or_default();
-            places.restore(placed.clone());
+            places.restore(known.clone());
+            placed = (places.all() == known).then(|| places.changes());
         }
         let (doubtful, taking_back) = (BTreeMap::new(), BTreeMap::new());
         let ending = Arc::default();
@@ -152,22 +176,30 @@ impl NameClaims {
         if self.is_authority() {
             steps.extend(self.places.steps_for_others());
         }
-        for step in steps {
-            if let NameStep::End(displaced) = step {
+        let (ends, steps): (Vec<_>, Vec<_>) =
+            steps.into_iter().partition(|step| matches!(step, NameStep::End(_)));
+        for end in ends {
+            if let NameStep::End(displaced) = end {
                 self.end(displaced);
-                continue;
             }
-            match self.take(step.clone(), carrier).await {
-                Ok(()) => tell_of_move(&step),
-                // Its claim comes as a value.
-                Err(StepFailure::OtherWasFaster) => {}
-                Err(why) => {
-                    tracing::info!(%why, "a name is not claimed yet");
-                    if matches!(why, StepFailure::Unanswered(_)) {
-                        // Nor would the next one be answered: signs of life must not wait for it.
-                        break;
+        }
+        for some in steps.chunks(AT_ONCE) {
+            let taken = self.take_all(some.iter().cloned().map(Some), carrier).await;
+            // Nor would the next ones be answered: signs of life must not wait for them.
+            let mut is_answered = true;
+            for (step, taken) in some.iter().zip(taken) {
+                match taken {
+                    Ok(()) => tell_of_move(step),
+                    // Its claim comes as a value.
+                    Err(StepFailure::OtherWasFaster) => {}
+                    Err(why) => {
+                        tracing::info!(%why, "a name is not claimed yet");
+                        is_answered &= !matches!(why, StepFailure::Unanswered(_));
                     }
                 }
+            }
+            if !is_answered {
+                break;
             }
         }
         self.settle_taking_back(carrier, mirror).await;
@@ -194,43 +226,53 @@ impl NameClaims {
         }
     }
 
-    /// Answers, as the authority, a host that asks for the place of a name.
+    /// Answers, as the authority, hosts that ask for the place of a name. What is placed is on disk before.
     pub(crate) async fn answer(
         &mut self,
-        by: &HostName,
-        question: &[u8],
+        claims: Vec<ReceivedClaim>,
         carrier: &Carrier,
         mirror: &RosterMirror,
-    ) -> Option<Vec<u8>> {
+    ) {
+        let mut claims = claims.into_iter().peekable();
+        while claims.peek().is_some() {
+            let claims: Vec<_> = claims.by_ref().take(AT_ONCE).collect();
+            let judged: Vec<_> = claims.iter().map(|claim| self.judge(claim, mirror)).collect();
+            let steps = judged.iter().map(|judged| judged.as_ref()?.as_ref().ok()?.1.clone());
+            let taken = self.take_all(steps, carrier).await;
+            self.record().await;
+            for ((claim, judged), taken) in claims.into_iter().zip(judged).zip(taken) {
+                let Some(judged) = judged else { continue };
+                let answer = match judged {
+                    Err(why) => ClaimAnswer::Refused { why },
+                    Ok((name, _)) => match (taken, self.places.place_of(&name)) {
+                        (Ok(()), Some((placement, revision))) => {
+                            ClaimAnswer::Placed { placement, revision }
+                        }
+                        (Ok(()), None) => ClaimAnswer::Later { why: "it is not stored".into() },
+                        (Err(why), _) => ClaimAnswer::Later { why: why.to_string() },
+                    },
+                };
+                if let Ok(answer) = serde_json::to_vec(&answer) {
+                    drop(claim.reply.answer(answer.into()).await);
+                }
+            }
+        }
+    }
+
+    /// Judges a claim: the step that it takes, or the reason for which it is refused. `None` if nothing is answered.
+    fn judge(&self, claim: &ReceivedClaim, mirror: &RosterMirror) -> Option<Judgement> {
+        let by = &claim.from;
         let NameClaim { v: RELAY_PROTOCOL, name, placement } =
-            serde_json::from_slice(question).ok()?
+            serde_json::from_slice(&claim.body).ok()?
         else {
             tracing::warn!(%by, "what came is no claim of a name that this version knows");
             return None;
         };
-        let judged = match AgentName::mailbox(&name) {
+        Some(match AgentName::mailbox(&name) {
             Ok(_) if !self.is_authority() => Err("this host is not the authority".to_owned()),
             Ok(name) => self.places.claim((&name, placement), by, mirror).map(|step| (name, step)),
             Err(why) => Err(why.to_string()),
-        };
-        let answer = match judged {
-            Err(why) => ClaimAnswer::Refused { why },
-            Ok((name, step)) => {
-                let taken = match step {
-                    Some(step) => self.take(step, carrier).await,
-                    None => Ok(()),
-                };
-                self.record().await;
-                match (taken, self.places.place_of(&name)) {
-                    (Ok(()), Some((placement, revision))) => {
-                        ClaimAnswer::Placed { placement, revision }
-                    }
-                    (Ok(()), None) => ClaimAnswer::Later { why: "it is not stored".into() },
-                    (Err(why), _) => ClaimAnswer::Later { why: why.to_string() },
-                }
-            }
-        };
-        serde_json::to_vec(&answer).ok()
+        })
     }
 
     /// Takes back a name that this host has placed on another one, where its agent has not started in time. It is tried again
@@ -270,6 +312,33 @@ impl NameClaims {
 
     /// Takes a step that changes a placement, or has the authority take it.
     async fn take(&mut self, step: NameStep, carrier: &Carrier) -> Result<(), StepFailure> {
+        self.take_all([Some(step)], carrier).await.pop().unwrap_or(Ok(()))
+    }
+
+    /// Takes several steps at once; `None` is none, and succeeds.
+    async fn take_all(
+        &mut self,
+        steps: impl IntoIterator<Item = Option<NameStep>>,
+        carrier: &Carrier,
+    ) -> Vec<Result<(), StepFailure>> {
+        let this = &*self;
+        let place = |step| async move {
+            match step {
+                Some(step) => this.placed_by(step, carrier).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let placed = join_all(steps.into_iter().map(place)).await;
+        let mut note = |placed: Option<Placed>| {
+            if let Some(Placed { name, placement, revision }) = placed {
+                self.places.note(name, Some(placement), revision);
+            }
+        };
+        placed.into_iter().map(|placed| placed.map(&mut note)).collect()
+    }
+
+    /// Has a step taken; returns the place that follows.
+    async fn placed_by(&self, step: NameStep, carrier: &Carrier) -> Result<Placed, StepFailure> {
         let (name, placement, revision) = match step {
             NameStep::Create(name, placement) => (name, placement, None),
             NameStep::Replace(name, placement, revision) => (name, placement, Some(revision)),
@@ -278,7 +347,7 @@ impl NameClaims {
             }
         };
         if !self.is_authority() {
-            return self.ask_for(name, placement, carrier).await;
+            return ask_for(name, placement, carrier).await;
         }
         let failed = |why: &dyn std::error::Error| StepFailure::Unanswered(why.to_string());
         let value = serde_json::to_vec(&placement).map_err(|why| failed(&why))?;
@@ -293,38 +362,17 @@ impl NameClaims {
         let revision = stored.map_err(|why| {
             if is_late(&why) { StepFailure::OtherWasFaster } else { failed(&why) }
         })?;
-        self.places.note(name, Some(placement), revision);
-        Ok(())
-    }
-
-    async fn ask_for(
-        &mut self,
-        name: AgentName,
-        placement: Placement,
-        carrier: &Carrier,
-    ) -> Result<(), StepFailure> {
-        let failed = |why: &dyn std::error::Error| StepFailure::Unanswered(why.to_string());
-        let claim = NameClaim { v: RELAY_PROTOCOL, name: name.to_string(), placement };
-        let question = serde_json::to_vec(&claim).map_err(|why| failed(&why))?;
-        let answer = carrier.request_claim(question.into()).await.map_err(|why| failed(&why))?;
-        match serde_json::from_slice(&answer).map_err(|why| failed(&why))? {
-            ClaimAnswer::Placed { placement, revision } => {
-                self.places.note(name, Some(placement), revision);
-                Ok(())
-            }
-            ClaimAnswer::Refused { why } => Err(StepFailure::Refused(why)),
-            ClaimAnswer::Later { why } => Err(StepFailure::Unanswered(why)),
-        }
+        Ok(Placed { name, placement, revision })
     }
 
     /// Records the own terms and, on the authority, the places of all names, if they have changed.
     async fn record(&mut self) {
         if self.is_authority() {
-            let (bus, all) = (Arc::clone(&self.bus), self.places.all());
-            if all != self.placed {
-                let write = move || write_placements(bus.dir(), &all).map(|()| all);
-                match offload(write).await {
-                    Ok(all) => self.placed = all,
+            let changes = Some(self.places.changes());
+            if changes != self.placed {
+                let (bus, all) = (Arc::clone(&self.bus), self.places.all());
+                match offload(move || write_placements(bus.dir(), &all)).await {
+                    Ok(()) => self.placed = changes,
                     Err(why) => {
                         tracing::warn!(%why, "the places of the names are not recorded yet");
                     }
@@ -357,6 +405,23 @@ impl NameClaims {
             }
             lock(&ending).remove(&name);
         });
+    }
+}
+
+/// Asks the authority for the place of a name.
+async fn ask_for(
+    name: AgentName,
+    placement: Placement,
+    carrier: &Carrier,
+) -> Result<Placed, StepFailure> {
+    let failed = |why: &dyn std::error::Error| StepFailure::Unanswered(why.to_string());
+    let claim = NameClaim { v: RELAY_PROTOCOL, name: name.to_string(), placement };
+    let question = serde_json::to_vec(&claim).map_err(|why| failed(&why))?;
+    let answer = carrier.request_claim(question.into()).await.map_err(|why| failed(&why))?;
+    match serde_json::from_slice(&answer).map_err(|why| failed(&why))? {
+        ClaimAnswer::Placed { placement, revision } => Ok(Placed { name, placement, revision }),
+        ClaimAnswer::Refused { why } => Err(StepFailure::Refused(why)),
+        ClaimAnswer::Later { why } => Err(StepFailure::Unanswered(why)),
     }
 }
 

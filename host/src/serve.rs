@@ -8,6 +8,7 @@ use crate::input_end;
 use crate::invitation::SERVING;
 use crate::join;
 use crate::membership::{OwnTrust, unusable};
+use crate::name_claims::ReceivedClaim;
 use crate::orders::{IsNamed, OrdersIn, OrdersOut, TaskOrdersIn, asked_for_bundle, sweep};
 use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
 use crate::own_server::{OwnServer, ServerAccess, ServerSettings};
@@ -17,7 +18,7 @@ use crate::signals::EndSignal;
 use crate::ssh::{Ssh, SshLinks};
 use crate::trust::{Trust, public_keys};
 use agent_team::bus::Bus;
-use agent_team::relay::{KnownPlacements, Outbound, TeamWatcher};
+use agent_team::relay::{KnownPlacements, Outbound, TeamWatcher, raise_descriptors};
 use agent_team::store::relay::{HostIdentity, HostKeys, Servers};
 use agent_team::store::{SharedClock, SystemClock, TeamDir};
 use agent_team::wire::carried::{FRAME_BYTES, HostName};
@@ -83,6 +84,7 @@ pub(crate) async fn serve(
     OwnTrust { keys, trust }: OwnTrust,
     options: ServeOptions,
 ) -> Result<(), HostFailure> {
+    raise_descriptors();
     let mut signal = EndSignal::register().map_err(|why| {
         HostFailure::of("the relay cannot wait for signals", &why, "free some descriptors")
     })?;
@@ -470,7 +472,8 @@ fn route(tasks: &Tasks, carrier: &Carrier, event: Incoming) {
         }
         Incoming::Claim { from, body, reply } => {
             if let Some(from) = host(&from) {
-                drop(tasks.presence.send(PresenceEvent::Claim { from, body, reply }));
+                let claim = ReceivedClaim { from, body, reply };
+                drop(tasks.presence.send(PresenceEvent::Claim(claim)));
             }
         }
         Incoming::Join { body, reply } => {

@@ -10,6 +10,7 @@ mod displaced;
 mod given_up;
 mod host_supervisor;
 mod inbound;
+mod link;
 #[cfg(test)]
 mod move_tests;
 mod names;
@@ -25,14 +26,16 @@ pub use displaced::end_displaced;
 pub use given_up::{GiveUp, GiveUpStep, GiveUps, HostState, give_up_key, parse_give_up_key};
 pub use host_supervisor::HostSupervisorProcess;
 pub use inbound::{Arrived, Inbound, InboundFrame};
+pub use link::Recipient;
 pub use names::{Displaced, NamePlaces, NameStep, TakeBack, name_key, parse_name_key};
-pub use outbound::{Outbound, OutboundFrame, Recipient, TakenIn};
+pub use outbound::{Outbound, OutboundFrame, TakenIn};
 pub use placements::{KnownPlacements, Placement};
 pub use roster::{HostEntry, RosterMirror, member_key, parse_member_key};
 pub use task_orders::{TaskOrderRefusal, refusal_of_task_order};
 pub use watcher::{ExitWatcher, TeamWatcher};
 
 pub use crate::os::child::{ask_to_end, ask_to_reload, end_with_parent};
+pub use crate::os::program::raise_descriptors;
 
 use crate::bus::BusError;
 use crate::store::liveness::LifeError;

@@ -58,6 +58,8 @@ pub struct NamePlaces {
     own_terms: BTreeMap<AgentName, u64>,
     /// The same, for the other parts of the relay.
     shared: KnownPlacements,
+    /// Counts the changes of placements.
+    changes: u64,
 }
 
 #[derive(Debug)]
@@ -122,14 +124,14 @@ impl NamePlaces {
             shared.own_terms().note(name, place.placement.term);
             shared.note(name, &place.placement);
         }
-        Self { host, places, own_terms, shared }
+        Self { host, places, own_terms, shared, changes: 0 }
     }
 
     /// Notes the placement of a name that the carrier has; `None` if it was removed. An earlier one than is known is noted as
     /// one that is to be replaced.
     pub fn note(&mut self, name: AgentName, placement: Option<Placement>, revision: u64) {
         let Some(placement) = placement else {
-            self.places.remove(&name);
+            self.changes += u64::from(self.places.remove(&name).is_some());
             return;
         };
         if placement.host == self.host {
@@ -142,7 +144,9 @@ impl NamePlaces {
             Some(known) if placement.term < known.placement.term => {
                 (known.revision, known.is_outdated) = (Some(revision), true);
             }
-            Some(_) | None => {
+            known => {
+                let is_new = known.is_none_or(|known| known.placement != placement);
+                self.changes += u64::from(is_new);
                 let place = Place { placement, revision: Some(revision), is_outdated: false };
                 self.places.insert(name, place);
             }
@@ -161,6 +165,7 @@ impl NamePlaces {
             }
             self.shared.note(&name, &placement);
             let place = Place { placement, revision: None, is_outdated: false };
+            self.changes += 1;
             self.places.insert(name, place);
         }
     }
@@ -169,6 +174,11 @@ impl NamePlaces {
     pub fn all(&self) -> BTreeMap<String, Placement> {
         let all = self.places.iter();
         all.map(|(name, place)| (name.to_string(), place.placement.clone())).collect()
+    }
+
+    /// Returns a number that another one follows when [`Self::all`] changes.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Notes that the carrier has something else in the place of a placement, at this revision.

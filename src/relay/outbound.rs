@@ -1,23 +1,21 @@
 //! The mail of this host for members of other hosts: from their local inboxes into outboxes, and from there into frames.
 
 use super::RelayError;
+use super::link::{Link, OpenMailbox, Recipient, open_mailbox, outbox_of, record_of, take_name};
 use super::placements::KnownPlacements;
 use crate::bus::{Bus, Outgoing};
-use crate::store::relay::{HostIdentity, Outbox, OwnTerms, outboxes};
-use crate::store::{
-    Fsync, Keyring, LifeLock, LifeRecord, MailNotice, MailPolicy, Mailbox, SettleResult,
-    SharedClock, TeamDir, inbox, unread,
-};
+use crate::os::usage;
+use crate::store::relay::{HostIdentity, Outbox, outboxes};
+use crate::store::{MailNotice, SettleResult, SharedClock, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::carried::{
     Acknowledgement, FRAME_BYTES, FRAME_LINES, Frame, FrameHead, HostName, RELAY_PROTOCOL,
 };
-use crate::wire::limits::MAX_LINE_BYTES;
 use crate::wire::message::Body;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The most unacknowledged lines of an outbox. Beyond it, mail waits in the inbox, whose senders are refused when it is full.
 const MOST_WAITING: u64 = 50_000;
@@ -25,16 +23,17 @@ const MOST_WAITING: u64 = 50_000;
 /// The most bytes of the unacknowledged lines of an outbox.
 const MOST_WAITING_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A member of another host, as its host describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recipient {
-    /// Its host.
-    pub host: HostName,
-    /// Its incarnation.
-    pub incarnation: String,
-    /// Whether its process is alive. Then its name is taken on this host, too.
-    pub is_alive: bool,
-}
+/// The time without mail after which a mailbox is closed. Its recipient's name stays taken.
+const KEEP_OPEN: Duration = Duration::from_secs(10);
+
+/// The pause before the next look at mail for which no mailbox may be opened yet.
+const ROOM_AFTER: Duration = Duration::from_millis(100);
+
+/// The share of the descriptors of a process that open mailboxes may have, about eight each.
+const SHARE_OF_DESCRIPTORS: u64 = 32;
+
+/// The most mailboxes that are open at a time, whatever the limit of descriptors.
+const MOST_OPEN: u64 = 512;
 
 /// The result of one look at the local inboxes of other hosts' members.
 #[derive(Debug, Default)]
@@ -43,6 +42,12 @@ pub struct TakenIn {
     pub count: usize,
     /// The time after which to look again, for late writers.
     pub again: Option<Duration>,
+}
+
+impl TakenIn {
+    fn look_within(&mut self, time: Duration) {
+        self.again = Some(self.again.map_or(time, |again| again.min(time)));
+    }
 }
 
 /// A frame to be published.
@@ -56,29 +61,6 @@ pub struct OutboundFrame {
     pub body: Vec<u8>,
 }
 
-/// A mailbox that this relay owns.
-struct OwnedMailbox {
-    mailbox: Mailbox<Outbox>,
-    /// Held as long as the mailbox is open: its owner is this process.
-    life: LifeLock,
-}
-
-struct Link {
-    recipient: Recipient,
-    /// The recipient on its next host. Its host before may have lines already whose acknowledgements are on their way: it says
-    /// first how far they have come.
-    moves_to: Option<Recipient>,
-    /// Whether lines that are not acknowledged may have been published.
-    is_published: bool,
-    owned: Option<OwnedMailbox>,
-    /// The outbox without the mailbox, while the name is free on this host or belongs to it: lines still wait in it.
-    parked: Option<Outbox>,
-    /// Whether its outbox was looked at: an earlier process may have left lines in it.
-    is_known: bool,
-    /// The number of the line that is published next.
-    cursor: u64,
-}
-
 /// The outgoing side of a relay.
 pub struct Outbound {
     dir: TeamDir,
@@ -90,6 +72,11 @@ pub struct Outbound {
     /// The number of times that lines of a host were sent again. It is part of the ids of frames: the carrier would drop a
     /// repeated id although it has lost the frame.
     attempts: BTreeMap<HostName, u64>,
+    /// The number of mailboxes that are open, and the most that may be.
+    open: usize,
+    pub(super) most_open: usize,
+    /// Whether mail waits for a mailbox that may not be opened yet.
+    is_crowded: bool,
 }
 
 impl Outbound {
@@ -102,7 +89,8 @@ impl Outbound {
         placements: KnownPlacements,
     ) -> Self {
         let (links, attempts) = (BTreeMap::new(), BTreeMap::new());
-        Self { dir, identity, bus, clock, placements, links, attempts }
+        let (open, most_open, is_crowded) = (0, most_open(), false);
+        Self { dir, identity, bus, clock, placements, links, attempts, open, most_open, is_crowded }
     }
 
     /// Sets the members of other hosts. The names of those that are alive are taken on this host, so that no process here
@@ -116,6 +104,7 @@ impl Outbound {
     ) -> Result<(), RelayError> {
         // A name whose host is unknown keeps its mailbox as long as lines wait in it.
         self.links.retain(|name, link| recipients.contains_key(name) || link.has_waiting());
+        self.count_open();
         let mut failed = self.follow_home(&recipients);
         for (name, recipient) in recipients {
             let link =
@@ -176,7 +165,8 @@ impl Outbound {
         failed
     }
 
-    /// Opens the mailbox of a member that is alive or has mail here, and closes it otherwise.
+    /// Takes the name of a member that is alive or has mail here, and opens its mailbox if it has mail; gives the name back
+    /// otherwise.
     fn hold_or_release(&mut self, name: &AgentName, is_same: bool) -> Result<(), RelayError> {
         let Some(link) = self.links.get_mut(name) else { return Ok(()) };
         let terms = self.placements.own_terms();
@@ -186,29 +176,40 @@ impl Outbound {
         if link.recipient.host == self.identity.host {
             return Ok(());
         }
-        let is_needed = link.recipient.is_alive
-            || link.has_waiting()
-            || unread::count(&self.dir, name).unwrap_or(0) > 0
-            || (!link.is_known && self.dir.relay_outbox(name).exists());
-        match &mut link.owned {
-            None if is_needed => {
-                link.parked = None;
-                let owned = open(&self.dir, name, &link.recipient, &self.clock, terms)?;
-                let owned = link.owned.insert(owned);
-                link.cursor = owned.mailbox.sink().base() + 1;
-                // By an earlier process.
-                link.is_published = true;
-            }
-            Some(owned) if is_needed && !is_same => {
+        let has_mail = link.has_waiting() || link.has_mail(&self.dir, name);
+        let is_held = has_mail || link.recipient.is_alive;
+        match &mut link.life {
+            None if is_held => {
                 let record = record_of(&link.recipient, &self.clock);
-                owned.life.update(record)?;
+                link.life = Some(take_name(&self.dir, name, record)?);
             }
-            Some(_) if !is_needed => link.owned = None,
+            Some(life) if is_held && !is_same => {
+                life.update(record_of(&link.recipient, &self.clock))?;
+            }
+            Some(_) if !is_held => (link.open, link.life) = (None, None),
             Some(_) | None => {}
+        }
+        if let (true, None, Some(life)) = (has_mail, &link.open, &link.life) {
+            if self.open >= self.most_open {
+                self.is_crowded = true;
+                return Ok(());
+            }
+            link.parked = None;
+            let mailbox = open_mailbox(&self.dir, life, &self.clock, terms)?;
+            let open = link.open.insert(OpenMailbox { mailbox, used: Instant::now() });
+            let outbox = open.mailbox.sink();
+            link.cursor = outbox.base() + 1;
+            // By an earlier process.
+            link.is_published = outbox.has_waiting();
+            self.open += 1;
         }
         // Not before: an outbox that could not be opened is looked at again.
         link.is_known = true;
         Ok(())
+    }
+
+    fn count_open(&mut self) {
+        self.open = self.links.values().filter(|link| link.open.is_some()).count();
     }
 
     /// Returns the hosts to which mail goes, or may go.
@@ -223,6 +224,8 @@ impl Outbound {
     pub fn take_in(&mut self) -> Result<TakenIn, RelayError> {
         let mut taken_in = TakenIn::default();
         let mut failed = Ok(());
+        self.count_open();
+        self.is_crowded = false;
         let names: Vec<_> = self.links.keys().cloned().collect();
         for name in names {
             if let Err(why) = self.take_in_of(&name, &mut taken_in) {
@@ -230,35 +233,51 @@ impl Outbound {
                 failed = failed.and(Err(why));
             }
         }
+        if self.is_crowded {
+            self.close_unused(Duration::ZERO);
+            taken_in.look_within(ROOM_AFTER);
+        } else {
+            self.close_unused(KEEP_OPEN);
+        }
         failed.map(|()| taken_in)
     }
 
     fn take_in_of(&mut self, name: &AgentName, sum: &mut TakenIn) -> Result<(), RelayError> {
-        let is_closed = self.links.get(name).is_some_and(|link| link.owned.is_none());
+        let is_closed = self.links.get(name).is_some_and(|link| link.open.is_none());
         if is_closed {
             self.hold_or_release(name, true)?;
         }
         let Some(link) = self.links.get_mut(name) else { return Ok(()) };
-        let Some(owned) = &mut link.owned else { return Ok(()) };
-        owned.mailbox.acknowledge_events()?;
-        let waits = owned.mailbox.sink().next() - owned.mailbox.sink().base() - 1;
-        let is_full =
-            waits >= MOST_WAITING || owned.mailbox.sink().waiting_bytes() >= MOST_WAITING_BYTES;
-        if owned.mailbox.has_unread() && !is_full {
-            let drained = owned.mailbox.drain()?;
+        let Some(OpenMailbox { mailbox, used }) = &mut link.open else { return Ok(()) };
+        mailbox.acknowledge_events()?;
+        let waits = mailbox.sink().next() - mailbox.sink().base() - 1;
+        let is_full = waits >= MOST_WAITING || mailbox.sink().waiting_bytes() >= MOST_WAITING_BYTES;
+        if mailbox.has_unread() && !is_full {
+            *used = Instant::now();
+            let drained = mailbox.drain()?;
             sum.count += drained.mail.len();
             for notice in &drained.notices {
                 log_notice(name, notice);
             }
-            owned.mailbox.mark_taken()?;
+            mailbox.mark_taken()?;
         }
-        if let SettleResult::Again { after } = owned.mailbox.settle()? {
-            sum.again = Some(sum.again.map_or(after, |again| again.min(after)));
+        if let SettleResult::Again { after } = mailbox.settle()? {
+            sum.look_within(after);
         }
         if !link.recipient.is_alive && !link.has_waiting() {
             self.hold_or_release(name, true)?;
         }
         Ok(())
+    }
+
+    /// Closes the mailboxes without mail that had none for a time.
+    fn close_unused(&mut self, for_time: Duration) {
+        for link in self.links.values_mut() {
+            let is_unused = |open: &OpenMailbox| open.used.elapsed() >= for_time;
+            if link.open.as_ref().is_some_and(is_unused) && !link.has_waiting() {
+                link.open = None;
+            }
+        }
     }
 
     /// Returns the next frame for a host, and counts its lines as published; `None` if all are.
@@ -269,7 +288,7 @@ impl Outbound {
         let (mut lines, mut bytes) = (Vec::new(), 0);
         let mut ids = Vec::new();
         for (name, link) in self.links.iter_mut().filter(|(_, link)| link.recipient.host == *host) {
-            let Some(outbox) = outbox_of(&mut link.owned, &mut link.parked) else { continue };
+            let Some(outbox) = outbox_of(&mut link.open, &mut link.parked) else { continue };
             let room = FRAME_LINES.saturating_sub(lines.len());
             if room == 0 || bytes >= FRAME_BYTES {
                 break;
@@ -332,7 +351,7 @@ impl Outbound {
             if link.recipient.host != *by {
                 continue;
             }
-            let Some(outbox) = outbox_of(&mut link.owned, &mut link.parked) else { continue };
+            let Some(outbox) = outbox_of(&mut link.open, &mut link.parked) else { continue };
             let now = self.clock.now();
             let refused = outbox.acknowledge(progress.next, &progress.refused, now)?;
             if !outbox.has_waiting() {
@@ -426,105 +445,11 @@ impl Outbound {
     }
 }
 
-impl Link {
-    fn to(recipient: Recipient) -> Self {
-        Self {
-            recipient,
-            moves_to: None,
-            is_published: false,
-            owned: None,
-            parked: None,
-            is_known: false,
-            cursor: 1,
-        }
-    }
-
-    fn outbox(&mut self) -> Option<&mut Outbox> {
-        outbox_of(&mut self.owned, &mut self.parked)
-    }
-
-    /// Returns the number of lines that are not acknowledged.
-    fn waiting(&mut self) -> u64 {
-        self.outbox().map_or(0, |outbox| outbox.next() - outbox.base() - 1)
-    }
-
-    /// Whether its host may have lines that it has not acknowledged yet.
-    fn may_have_arrived(&mut self) -> bool {
-        self.is_published && self.waiting() > 0
-    }
-
-    fn has_waiting(&mut self) -> bool {
-        let has_unread =
-            |owned: &OwnedMailbox| owned.mailbox.has_unread() || owned.mailbox.has_claims();
-        self.waiting() > 0 || self.owned.as_ref().is_some_and(has_unread)
-    }
-
-    /// Has the lines that wait published to a host that has none of them.
-    fn publish_anew(&mut self) {
-        self.is_published = false;
-        self.cursor = self.outbox().map_or(1, |outbox| outbox.base() + 1);
-    }
-
-    /// Closes the mailbox and gives the name back. The lines that wait stay.
-    fn park(
-        &mut self,
-        dir: &TeamDir,
-        name: &AgentName,
-        terms: &OwnTerms,
-    ) -> Result<(), RelayError> {
-        let has_outbox = self.owned.is_some() || dir.relay_outbox(name).exists();
-        if self.parked.is_none() && has_outbox {
-            self.owned = None;
-            self.parked = Some(Outbox::open(dir, name, terms)?);
-            self.cursor = self.cursor.max(self.outbox().map_or(1, |outbox| outbox.base() + 1));
-        }
-        self.is_known = true;
-        Ok(())
-    }
-}
-
-/// Returns the outbox of a link, with or without its mailbox.
-fn outbox_of<'a>(
-    owned: &'a mut Option<OwnedMailbox>,
-    parked: &'a mut Option<Outbox>,
-) -> Option<&'a mut Outbox> {
-    match owned {
-        Some(owned) => Some(owned.mailbox.sink()),
-        None => parked.as_mut(),
-    }
-}
-
-fn record_of(recipient: &Recipient, clock: &SharedClock) -> LifeRecord {
-    LifeRecord {
-        // No process of this host is the agent's.
-        pid: 0,
-        start_time: 0,
-        boot_id: String::new(),
-        incarnation: recipient.incarnation.clone(),
-        started_at: clock.now(),
-        started_by: "relay".into(),
-        host: recipient.host.to_string(),
-        ..LifeRecord::of_this_process()
-    }
-}
-
-/// Takes the name of a member of another host, and opens its mailbox.
-fn open(
-    dir: &TeamDir,
-    name: &AgentName,
-    recipient: &Recipient,
-    clock: &SharedClock,
-    terms: &OwnTerms,
-) -> Result<OwnedMailbox, RelayError> {
-    let life = LifeLock::take(dir, name, record_of(recipient, clock))?;
-    inbox::ensure(dir, name).map_err(crate::bus::BusError::from)?;
-    let keyring = Arc::new(Keyring::new(dir.clone()));
-    keyring.own_with_same_key(name, Fsync::Always)?;
-    let outbox = Outbox::open(dir, name, terms)?;
-    // The limits of content are those of the senders and of the recipient's host.
-    let policy = MailPolicy { fsync: Fsync::Always, max_content: MAX_LINE_BYTES };
-    let mailbox = Mailbox::open(dir, &life, outbox, policy, Arc::clone(clock), keyring)?;
-    Ok(OwnedMailbox { mailbox, life })
+/// The most mailboxes that are open at a time: a broadcast to thousands must not take all descriptors.
+fn most_open() -> usize {
+    let descriptors = usage::max_descriptors().unwrap_or(MOST_OPEN * SHARE_OF_DESCRIPTORS);
+    let most = (descriptors / SHARE_OF_DESCRIPTORS).clamp(1, MOST_OPEN);
+    usize::try_from(most).unwrap_or(usize::MAX)
 }
 
 fn log_notice(name: &AgentName, notice: &MailNotice) {

@@ -3,7 +3,7 @@
 //!
 //! *Invariant:* an entry is written by the host on which its agent runs, and by nobody else. An entry with `host` is a copy.
 
-use super::{RelayError, outbound::Recipient, placements::KnownPlacements};
+use super::{RelayError, link::Recipient, placements::KnownPlacements};
 use crate::store::relay::HostIdentity;
 use crate::store::{Fsync, TeamDir, liveness, roster};
 use crate::wire::carried::{HostName, ValueVersion};
@@ -61,7 +61,7 @@ pub struct RosterMirror {
 /// Another host, as far as it is known.
 #[derive(Debug, Default)]
 struct OtherHost {
-    entries: BTreeMap<AgentName, HostEntry>,
+    entries: BTreeMap<AgentName, OtherEntry>,
     /// The names of all its members, as it has said last. A carrier that forgets has no entry for them, and they are still
     /// there.
     listed: Option<BTreeSet<String>>,
@@ -69,6 +69,33 @@ struct OtherHost {
     away_since: Option<WallTime>,
     /// Whether it was heard since the start of this relay.
     is_heard: bool,
+}
+
+/// An agent of another host.
+#[derive(Debug)]
+struct OtherEntry {
+    alive: bool,
+    version: Option<ValueVersion>,
+    /// Its entry, but for what only this host knows of it; `None` if this version does not understand it.
+    agent: Option<OtherAgent>,
+}
+
+#[derive(Debug)]
+enum OtherAgent {
+    Lead(Box<WithUnknownFields<Lead>>),
+    Member(Box<WithUnknownFields<Member>>),
+}
+
+impl OtherEntry {
+    fn new(host: &HostName, name: &AgentName, told: HostEntry) -> Self {
+        let HostEntry { alive, entry, version } = told;
+        let agent = if name.is_lead() {
+            lead_of(host, entry).map(|lead| OtherAgent::Lead(Box::new(lead)))
+        } else {
+            member_of(host, name, entry).map(|member| OtherAgent::Member(Box::new(member)))
+        };
+        Self { alive, version, agent: agent.ok() }
+    }
 }
 
 impl RosterMirror {
@@ -128,7 +155,7 @@ impl RosterMirror {
         let entries = &mut self.others.entry(host.clone()).or_default().entries;
         let known = entries.get(name).and_then(|known| known.version.as_ref());
         if !is_outdated(entry.version.as_ref(), known) {
-            entries.insert(name.clone(), entry);
+            entries.insert(name.clone(), OtherEntry::new(host, name, entry));
         }
     }
 
@@ -204,32 +231,52 @@ impl RosterMirror {
     /// The roster cannot be read or written.
     pub fn write(&self) -> Result<BTreeMap<AgentName, Recipient>, RelayError> {
         roster::update(&self.dir, Fsync::Always, |roster| {
-            // With the roster's lock: an agent that starts here takes its life lock, and then its entry under this lock.
-            let alive_here = alive_here(&self.dir)?;
             self.remove_gone(roster);
+            let mut positions = positions_of(roster);
             for (host, other) in &self.others {
+                let is_given_up = self.placements.is_given_up(host);
                 for (name, told) in &other.entries {
-                    if alive_here.contains(name) {
-                        if told.alive {
-                            tracing::warn!(%name, %host, "the name is in use on this host and on another one");
-                        }
-                        continue;
-                    }
-                    let alive = told.alive && !self.placements.is_given_up(host);
                     if self.is_elsewhere(name, host) {
                         continue;
                     }
-                    let told = HostEntry { alive, ..told.clone() };
-                    if name.is_lead() {
-                        write_lead(roster, host, told);
-                    } else {
-                        write_member(roster, host, name, told);
+                    let alive = told.alive && !is_given_up;
+                    match &told.agent {
+                        Some(OtherAgent::Member(member)) => {
+                            let known = positions.get(name.as_str());
+                            let known = known.and_then(|at| roster.members.get(*at));
+                            if known.is_none_or(|known| !is_as_told(known, member, alive))
+                                && !self.runs_here_too(name, host, alive)?
+                            {
+                                write_member(roster, &mut positions, member, alive);
+                            }
+                        }
+                        Some(OtherAgent::Lead(lead))
+                            if !self.runs_here_too(name, host, alive)? =>
+                        {
+                            write_lead(roster, lead, alive);
+                        }
+                        Some(OtherAgent::Lead(_)) | None => {}
                     }
                 }
             }
             self.mark_away(roster);
             Ok::<_, RelayError>(recipients_of(roster))
         })?
+    }
+
+    /// Whether an agent of this name runs on this host. It is asked with the roster's lock: an agent that starts here takes its
+    /// life lock, and then its entry under this lock.
+    fn runs_here_too(
+        &self,
+        name: &AgentName,
+        host: &HostName,
+        alive: bool,
+    ) -> Result<bool, RelayError> {
+        let is_alive_here = runs_here(&self.dir, name)?;
+        if is_alive_here && alive {
+            tracing::warn!(%name, %host, "the name is in use on this host and on another one");
+        }
+        Ok(is_alive_here)
     }
 
     /// Whether a name is placed on another host than the one that tells of it, which does not count then: it would get the mail of
@@ -288,17 +335,6 @@ fn is_outdated(told: Option<&ValueVersion>, known: Option<&ValueVersion>) -> boo
     told.zip(known).is_some_and(|(told, known)| told.is_before(known))
 }
 
-/// Returns the names that processes of this host hold.
-fn alive_here(dir: &TeamDir) -> Result<BTreeSet<AgentName>, RelayError> {
-    let mut alive = BTreeSet::new();
-    for name in dir.agents()? {
-        if runs_here(dir, &name)? {
-            alive.insert(name);
-        }
-    }
-    Ok(alive)
-}
-
 /// Whether an agent of this name runs on this host. A command holds the name for a moment, and is none.
 fn runs_here(dir: &TeamDir, name: &AgentName) -> Result<bool, RelayError> {
     Ok(match liveness::probe(dir, name)? {
@@ -328,42 +364,80 @@ fn own_entries(dir: &TeamDir) -> Result<BTreeMap<AgentName, HostEntry>, RelayErr
     Ok(own)
 }
 
-fn write_lead(roster: &mut Roster, host: &HostName, told: HostEntry) {
+/// Returns the lead of another host as the rosters of the others have it.
+fn lead_of(host: &HostName, entry: Value) -> serde_json::Result<WithUnknownFields<Lead>> {
+    let mut lead = serde_json::from_value::<WithUnknownFields<Lead>>(entry)?;
+    (lead.remote_pid, lead.pid) = (lead.pid, None);
+    lead.host = Some(host.to_string());
+    Ok(lead)
+}
+
+/// Returns a member of another host as the rosters of the others have it.
+fn member_of(
+    host: &HostName,
+    name: &AgentName,
+    entry: Value,
+) -> serde_json::Result<WithUnknownFields<Member>> {
+    let mut member = serde_json::from_value::<WithUnknownFields<Member>>(entry)?;
+    member.name = name.to_string();
+    (member.remote_pid, member.pid) = (member.pid, None);
+    member.host = Some(host.to_string());
+    // Only its host can open these.
+    (member.work, member.sandbox) = (None, None);
+    Ok(member)
+}
+
+fn write_lead(roster: &mut Roster, told: &WithUnknownFields<Lead>, alive: bool) {
     let is_own = roster.lead.as_ref().is_some_and(|lead| lead.host.is_none());
     // The end of a lead of this host is known here; only a lead that is alive takes its place.
-    if is_own && !told.alive {
+    if is_own && !alive {
         return;
     }
-    let Ok(mut lead) = serde_json::from_value::<WithUnknownFields<Lead>>(told.entry) else {
-        return;
-    };
-    (lead.remote_pid, lead.pid) = (lead.pid, None);
-    (lead.host, lead.alive) = (Some(host.to_string()), Some(told.alive));
+    let mut lead = told.clone();
+    lead.alive = Some(alive);
     roster.lead = Some(lead);
 }
 
-fn write_member(roster: &mut Roster, host: &HostName, name: &AgentName, told: HostEntry) {
-    let there = roster.member(name.as_str());
-    let is_own = there.is_some_and(|member| member.host.is_none());
+/// Returns the position of each member.
+fn positions_of(roster: &Roster) -> BTreeMap<String, usize> {
+    let names = roster.members.iter().map(|member| member.name.clone());
+    names.zip(0..).collect()
+}
+
+/// Whether the entry of a member is what its host has told last.
+fn is_as_told(
+    known: &WithUnknownFields<Member>,
+    told: &WithUnknownFields<Member>,
+    alive: bool,
+) -> bool {
+    let mut told = told.clone();
+    (told.alive, told.away_since, told.given_up) = (Some(alive), known.away_since, known.given_up);
+    told == *known
+}
+
+fn write_member(
+    roster: &mut Roster,
+    positions: &mut BTreeMap<String, usize>,
+    told: &WithUnknownFields<Member>,
+    alive: bool,
+) {
+    let position = positions.get(&told.name).copied();
+    let there = position.and_then(|at| roster.members.get_mut(at));
+    let is_own = there.as_ref().is_some_and(|member| member.host.is_none());
     // Of two hosts, the one on which the member is alive has it.
-    let is_of_other = there.is_some_and(|member| {
-        member.host.as_deref().is_some_and(|known| known != host.as_str())
-            && member.alive == Some(true)
-    });
-    if (is_own || is_of_other) && !told.alive {
+    let is_of_other =
+        there.as_ref().is_some_and(|member| member.host != told.host && member.alive == Some(true));
+    if (is_own || is_of_other) && !alive {
         return;
     }
-    let Ok(mut member) = serde_json::from_value::<WithUnknownFields<Member>>(told.entry) else {
-        return;
-    };
-    member.name = name.to_string();
-    (member.remote_pid, member.pid) = (member.pid, None);
-    (member.host, member.alive) = (Some(host.to_string()), Some(told.alive));
-    // Only its host can open these.
-    (member.work, member.sandbox) = (None, None);
-    match roster.member_mut(name.as_str()) {
+    let mut member = told.clone();
+    member.alive = Some(alive);
+    match there {
         Some(entry) => *entry = member,
-        None => roster.members.push(member),
+        None => {
+            positions.insert(member.name.clone(), roster.members.len());
+            roster.members.push(member);
+        }
     }
 }
 

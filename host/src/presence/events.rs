@@ -1,7 +1,7 @@
 //! The events of the task for members and hosts, and the values that hosts tell each other of themselves.
 
-use crate::carrier::{Reply, StoredValue};
-use crate::name_claims::PlaceOutcome;
+use crate::carrier::StoredValue;
+use crate::name_claims::{PlaceOutcome, ReceivedClaim};
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::{Epoch, HostName, ValueVersion};
 use bytes::Bytes;
@@ -34,14 +34,7 @@ pub(crate) enum PresenceEvent {
         body: Bytes,
     },
     /// Another host asks this one, the authority, for the place of a name.
-    Claim {
-        /// The host.
-        from: HostName,
-        /// The question.
-        body: Bytes,
-        /// The way back.
-        reply: Reply,
-    },
+    Claim(ReceivedClaim),
     /// An agent is to start on a host.
     Place {
         /// Its name.

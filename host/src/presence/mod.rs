@@ -2,10 +2,10 @@
 //! notices which hosts are heard.
 
 mod events;
+mod telling;
 
 pub(crate) use events::{NameLost, PresenceEvent};
 
-use crate::VERSION;
 use crate::carrier::{Carrier, StoredValue};
 use crate::copies::ListVersion;
 use crate::give_ups::{HostGiveUps, HostStates};
@@ -15,14 +15,11 @@ use crate::outbound::{OutboundEvent, WaitingCounts};
 use crate::trust::{NotTrusted, Trust};
 use crate::withdrawals::Withdrawals;
 use agent_team::bus::Bus;
-use agent_team::relay::{
-    HostEntry, HostState, KnownPlacements, RosterMirror, member_key, parse_member_key,
-};
+use agent_team::relay::{HostEntry, HostState, KnownPlacements, RosterMirror, parse_member_key};
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
-use agent_team::store::tasks::version as list_version;
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::AgentName;
-use agent_team::wire::carried::{HostName, RELAY_PROTOCOL, ValueVersion};
+use agent_team::wire::carried::{HostName, ValueVersion};
 use events::{Beat, HeardHost, HostValue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
@@ -39,8 +36,21 @@ const MISSED_BEATS: u32 = 3;
 /// The least time between two rewrites of the roster.
 const WRITE_EVERY: Duration = Duration::from_millis(100);
 
+/// The same for each member of other hosts, of whom there may be thousands: a second for ten thousand.
+const WRITE_EVERY_FOR_EACH: Duration = Duration::from_micros(100);
+
 /// The word before the name in the key of a host.
 const HOST_KEY: &str = "host.";
+
+/// The most events that are handled before something else is done.
+const EVENTS_AT_ONCE: usize = 1024;
+
+/// The kinds of values that were noted, and are to be acted on.
+#[derive(Default)]
+struct Noted {
+    names: bool,
+    give_ups: bool,
+}
 
 /// The parts of the task.
 pub(crate) struct PresenceTask {
@@ -68,7 +78,9 @@ pub(crate) struct PresenceTask {
     /// The version of what this host has told last.
     told: Option<ValueVersion>,
     has_changed: bool,
-    written: Option<Instant>,
+    noted: Noted,
+    /// The time at which the roster may be written again.
+    write_after: Instant,
     recorded: Vec<KnownHost>,
     last_beat: Instant,
 }
@@ -113,7 +125,8 @@ impl PresenceTask {
             told: None,
             // The members that the roster names from before get their mailboxes at once.
             has_changed: true,
-            written: None,
+            noted: Noted::default(),
+            write_after: Instant::now(),
             recorded: Vec::new(),
             last_beat: Instant::now(),
         }
@@ -130,15 +143,18 @@ impl PresenceTask {
     ) -> Result<(), NameLost> {
         self.expect_hosts().await;
         self.write().await;
+        let mut some = Vec::new();
         loop {
             let next_beat = BEAT_EVERY.saturating_sub(self.last_beat.elapsed());
-            let until_write =
-                self.written.map_or(Duration::ZERO, |at| WRITE_EVERY.saturating_sub(at.elapsed()));
+            let until_write = self.write_after.saturating_duration_since(Instant::now());
             tokio::select! {
-                event = events.recv() => match event {
-                    None | Some(PresenceEvent::End) => return self.end().await,
-                    Some(event) => self.handle(event).await?,
-                },
+                received = events.recv_many(&mut some, EVENTS_AT_ONCE) => {
+                    let is_over = some.iter().any(|event| matches!(event, PresenceEvent::End));
+                    if received == 0 || is_over {
+                        return self.end().await;
+                    }
+                    self.handle_all(some.drain(..)).await?;
+                }
                 () = wake.notified() => self.tell().await,
                 () = tokio::time::sleep(next_beat) => self.beat().await,
                 () = tokio::time::sleep(until_write), if self.has_changed => self.write().await,
@@ -160,6 +176,50 @@ impl PresenceTask {
         }
     }
 
+    /// Handles events. What follows from several values or claims is done once.
+    async fn handle_all(
+        &mut self,
+        events: impl Iterator<Item = PresenceEvent>,
+    ) -> Result<(), NameLost> {
+        let mut claims = Vec::new();
+        for event in events {
+            match event {
+                PresenceEvent::Value { key, value, revision } => {
+                    self.note(&key, &value, revision).await?;
+                }
+                PresenceEvent::Claim(claim) => claims.push(claim),
+                event @ (PresenceEvent::Connected
+                | PresenceEvent::AllValues
+                | PresenceEvent::ValuesLost
+                | PresenceEvent::Beat { .. }
+                | PresenceEvent::Place { .. }
+                | PresenceEvent::TakeBack { .. }
+                | PresenceEvent::Tasks
+                | PresenceEvent::End) => {
+                    self.settle_noted().await;
+                    self.handle(event).await?;
+                }
+            }
+        }
+        self.settle_noted().await;
+        if let (Some(mirror), false) = (&self.mirror, claims.is_empty()) {
+            self.names.answer(claims, &self.carrier, mirror).await;
+        }
+        Ok(())
+    }
+
+    /// Does what follows from the values that were noted.
+    async fn settle_noted(&mut self) {
+        let Noted { names, give_ups } = std::mem::take(&mut self.noted);
+        if give_ups {
+            self.tell().await;
+            self.settle_give_ups().await;
+        }
+        if names {
+            self.settle_names().await;
+        }
+    }
+
     async fn handle(&mut self, event: PresenceEvent) -> Result<(), NameLost> {
         match event {
             PresenceEvent::Connected | PresenceEvent::Tasks => self.send_beat(false).await,
@@ -177,21 +237,11 @@ impl PresenceTask {
                 self.settle_give_ups().await;
                 self.withdrawals.settle(&self.carrier).await;
             }
-            PresenceEvent::Value { key, value, revision } => {
-                self.note(&key, &value, revision).await?;
-            }
             PresenceEvent::Beat { from, body } => {
                 if self.heard(&from, &body) {
                     // It may have begun to listen after the last sign of life.
                     self.send_beat(false).await;
                     self.settle_give_ups().await;
-                }
-            }
-            PresenceEvent::Claim { from, body, reply } => {
-                let Some(mirror) = &self.mirror else { return Ok(()) };
-                let answer = self.names.answer(&from, &body, &self.carrier, mirror).await;
-                if let Some(answer) = answer {
-                    drop(reply.answer(answer.into()).await);
                 }
             }
             PresenceEvent::Place { name, host, outcome } => {
@@ -205,7 +255,7 @@ impl PresenceTask {
                 self.names.take_back(name, from);
                 self.settle_names().await;
             }
-            PresenceEvent::End => {}
+            PresenceEvent::Value { .. } | PresenceEvent::Claim(_) | PresenceEvent::End => {}
         }
         Ok(())
     }
@@ -240,18 +290,13 @@ impl PresenceTask {
         if self.names.note(key, value, revision) {
             // Of two hosts, the entry of that one counts on which the name was placed last.
             self.has_changed = true;
-            if is_signed {
-                self.settle_names().await;
-            }
+            self.noted.names |= is_signed;
         } else if let Some(host) = self.give_ups.note(key, value) {
             if host == self.identity.host {
                 // A later word of this host makes it void.
                 self.named = None;
             }
-            if is_signed {
-                self.tell().await;
-                self.settle_give_ups().await;
-            }
+            self.noted.give_ups |= is_signed;
         } else if let Some((host, name)) = parse_member_key(key) {
             self.note_member(&host, &name, value);
         } else if let Some(Ok(host)) = key.strip_prefix(HOST_KEY).map(HostName::parse) {
@@ -367,83 +412,6 @@ impl PresenceTask {
         self.record_hosts().await;
     }
 
-    async fn send_beat(&self, leaves: bool) {
-        if !self.is_named {
-            return;
-        }
-        let dir = self.dir.clone();
-        let tasks = offload(move || list_version(&dir)).await.unwrap_or_default();
-        let beat = Beat { epoch: self.identity.epoch.clone(), leaves, tasks };
-        let Ok(body) = serde_json::to_vec(&beat) else { return };
-        // Without a connection, the others notice.
-        drop(self.carrier.publish_beat(body.into()).await);
-    }
-
-    /// Tells the other hosts of this one, and which members it has.
-    async fn tell_host(&mut self) {
-        let Some(mirror) = &mut self.mirror else { return };
-        let members = mirror.own_names();
-        if self.named.as_ref() == Some(&members) {
-            return;
-        }
-        let told = Some(mirror.next_version());
-        let value = HostValue {
-            epoch: self.identity.epoch.clone(),
-            version: VERSION.into(),
-            protocol: RELAY_PROTOCOL,
-            labels: self.identity.labels.clone(),
-            members: members.clone(),
-            told: told.clone(),
-        };
-        let Ok(value) = serde_json::to_vec(&value) else { return };
-        let key = format!("{HOST_KEY}{}", self.identity.host);
-        match self.carrier.put(&key, value.into()).await {
-            Ok(_) => (self.named, self.told) = (Some(members), told),
-            Err(why) => tracing::info!(%why, "this host is not made known"),
-        }
-    }
-
-    async fn tell_all(&mut self) {
-        if let Some(mirror) = &mut self.mirror {
-            mirror.tell_all_again();
-        }
-        self.named = None;
-        self.tell().await;
-    }
-
-    /// Tells the other hosts what has changed among the members of this one.
-    async fn tell(&mut self) {
-        if !self.is_named || !self.carrier.is_connected() {
-            return;
-        }
-        let news = match self.with_mirror(RosterMirror::news).await {
-            Ok(news) => news,
-            Err(why) => {
-                tracing::warn!(%why, "the members of this host cannot be read");
-                return;
-            }
-        };
-        for (name, entry) in news {
-            // Another host may have it: while it lived here, its entry was not written.
-            self.has_changed |= entry.as_ref().is_none_or(|entry| !entry.alive);
-            let key = member_key(&self.identity.host, &name);
-            let told = match entry.as_ref().map(serde_json::to_vec) {
-                Some(Ok(value)) => self.carrier.put(&key, value.into()).await.map(drop),
-                Some(Err(_)) => continue,
-                None => self.carrier.delete(&key).await,
-            };
-            if let Err(why) = told {
-                tracing::info!(%name, %why, "the other hosts are not told of a member");
-                if let Some(mirror) = &mut self.mirror {
-                    mirror.tell_again(&name);
-                }
-            }
-        }
-        // The names come last: until then, a new member is not missed among them.
-        self.tell_host().await;
-        self.settle_names().await;
-    }
-
     /// Claims the names of the living agents of this host, and ends those whose names other hosts have. All of them are told
     /// to the other hosts before.
     async fn settle_names(&mut self) {
@@ -476,10 +444,16 @@ impl PresenceTask {
 
     /// Writes the members of the other hosts into the roster.
     async fn write(&mut self) {
-        (self.has_changed, self.written) = (false, Some(Instant::now()));
+        self.has_changed = false;
+        self.write_after = Instant::now() + WRITE_EVERY;
         let written = self.with_mirror(|mirror| mirror.write()).await;
         match written {
-            Ok(recipients) => drop(self.outbound.send(OutboundEvent::Recipients(recipients))),
+            Ok(recipients) => {
+                let members = u32::try_from(recipients.len()).unwrap_or(u32::MAX);
+                let pause = WRITE_EVERY_FOR_EACH.saturating_mul(members);
+                self.write_after = self.write_after.max(Instant::now() + pause);
+                drop(self.outbound.send(OutboundEvent::Recipients(recipients)));
+            }
             Err(why) => {
                 tracing::warn!(%why, "the members of other hosts are not written");
                 self.has_changed = true;

@@ -2,6 +2,7 @@
 
 use crate::machines::{Machines, program};
 use crate::rig::process::{signal, spawn_tied};
+use agent_team::store::roster;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::fs;
@@ -284,4 +285,31 @@ fn wrong_arguments_have_words_and_change_nothing() {
         assert!(code == Some(2) && said.contains(words), "{args:?}: {code:?} {said}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{args:?}");
     }
+}
+
+/// The relay may open fewer files than all mailboxes of the others would need.
+#[test]
+fn many_members_of_another_host_get_mail_though_few_files_may_be_open() {
+    const MEMBERS: usize = 100;
+    let Some(mut machines) = Machines::or_skip(&["a", "b"]) else { return };
+    let lives = machines.get("b").play_members(MEMBERS);
+    let sender = machines.get_mut("a");
+    sender.kill_relay();
+    let run = "ulimit -n 256 && exec \"$0\" run --name a";
+    let relay = program("team-host").display().to_string();
+    sender.relay_program = Some(("/bin/sh".into(), vec!["-c".into(), run.into(), relay]));
+    sender.start_relay();
+    machines.eventually("the sender's host knows all of them", || {
+        let known = roster::read(&machines.get("a").dir).unwrap();
+        known.members.iter().filter(|member| member.alive == Some(true)).count() == MEMBERS
+    });
+    machines.get("a").team_ok(&["broadcast", "to all of you"]);
+    machines.eventually("all of them have it", || {
+        lives.iter().all(|life| {
+            let inbox = machines.get("b").dir.inbox(life.name());
+            fs::read_to_string(inbox).is_ok_and(|text| text.contains("to all of you"))
+        })
+    });
+    let log = fs::read_to_string(machines.get("a").dir.relay_log()).unwrap();
+    assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
 }

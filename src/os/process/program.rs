@@ -37,9 +37,9 @@ pub(crate) fn forbid_inspection() -> io::Result<()> {
     Ok(nix::sys::prctl::set_dumpable(false)?)
 }
 
-/// Raises the limit of descriptors to the maximum, because a lead needs a few for each teammate. Children get the
-/// original limit, because programs that use `select` break above 1024.
-pub(crate) fn raise_descriptors() {
+/// Raises the limit of descriptors to the maximum, because a lead needs a few for each teammate, and a relay for each member of
+/// another host. Children get the original limit, because programs that use `select` break above 1024.
+pub fn raise_descriptors() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && GIVEN_DESCRIPTORS.set((soft, hard)).is_ok()
     {

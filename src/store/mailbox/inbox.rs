@@ -88,6 +88,11 @@ pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     Ok(())
 }
 
+/// Whether the inbox of a name has anything in it, claims aside. `true` if that is unknown.
+pub(crate) fn has_lines(dir: &TeamDir, name: &AgentName) -> bool {
+    known_if_there(&dir.inbox(name)).map_or(true, |known| known.is_none_or(|it| it.len() > 0))
+}
+
 /// Removes the inbox of a name that never started, unless it holds mail.
 pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let mut inbox = Inbox::of(dir, name);
