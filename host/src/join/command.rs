@@ -89,6 +89,7 @@ pub(crate) fn join(options: JoinOptions) -> Result<(), HostFailure> {
 async fn ask(code: &JoinCode, servers: &[String], body: &[u8]) -> Result<Membership, HostFailure> {
     let what = "this host cannot join";
     let until = Instant::now() + ANSWER_WITHIN;
+    let mut is_code_void = false;
     loop {
         let (host, authority) = (code.host.as_str(), code.authority.as_str());
         let login = code.pin.as_ref().and_then(|_| login_of(&code.secret)?.seed().ok());
@@ -101,9 +102,15 @@ async fn ask(code: &JoinCode, servers: &[String], body: &[u8]) -> Result<Members
                 return Err(HostFailure::usage(what, why, hint));
             }
             // The authority has another secret for this host, or somebody else has answered.
-            Ok(None) => format!("the code is not that of the last invitation of {authority}"),
+            Ok(None) => {
+                is_code_void = true;
+                String::new()
+            }
             Err(why) => why.to_string(),
         };
+        // A question without an answer says less.
+        let void = format!("the code is not that of the last invitation of {authority}");
+        let why = if is_code_void { void } else { why };
         if Instant::now() > until {
             let hint = format!(
                 "check the address of the server, and that the relay of {authority} runs: team host ls there"

@@ -37,6 +37,9 @@ const TRY_EVERY: Duration = Duration::from_millis(20);
 /// The pause before a server that ended is started again.
 const RESTART_AFTER: Duration = Duration::from_millis(500);
 
+/// The number of times that the server is told of a new configuration, a period apart: it does not say whether it has heard it.
+const RELOADS: u32 = 3;
+
 /// The period in which the hosts that may log in are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -67,6 +70,8 @@ pub(crate) struct OwnServer {
     settings: ServerSettings,
     pin: Option<String>,
     allowed: AllowedHosts,
+    /// The number of times that it is still to be told to read its configuration.
+    reloads: u32,
     /// Notified when other hosts may log in than before.
     changed: Arc<Notify>,
 }
@@ -140,8 +145,18 @@ impl OwnServer {
             address.set_ip(Ipv4Addr::LOCALHOST.into());
         }
         let (dir, changed) = (dir.clone(), Arc::default());
-        let mut server =
-            Self { child, program, dir, files, address, settings, pin, allowed, changed };
+        let mut server = Self {
+            child,
+            program,
+            dir,
+            files,
+            address,
+            settings,
+            pin,
+            allowed,
+            reloads: 0,
+            changed,
+        };
         server.until_ready().await?;
         Ok(server)
     }
@@ -220,12 +235,17 @@ impl OwnServer {
 
     /// Lets exactly the hosts log in that are signed in now.
     async fn follow_hosts(&mut self) {
-        if let Err(why) = self.reload().await {
+        if let Err(why) = self.note_hosts().await {
             tracing::warn!(%why, "the hosts that may log in at the server are not changed yet");
+        }
+        if self.reloads > 0 {
+            self.reloads -= 1;
+            ask_to_reload(self.child.id());
         }
     }
 
-    async fn reload(&mut self) -> Result<(), StoreError> {
+    /// Writes the configuration anew if other hosts may log in than before.
+    async fn note_hosts(&mut self) -> Result<(), StoreError> {
         let dir = self.dir.clone();
         let allowed = offload(move || allowed_hosts(&dir)).await?;
         if allowed == self.allowed {
@@ -238,7 +258,7 @@ impl OwnServer {
         let (hosts, invited) = (allowed.signed_in.len(), allowed.invited.len());
         tracing::info!(hosts, invited, "the hosts that may log in at the server have changed");
         self.allowed = allowed;
-        ask_to_reload(self.child.id());
+        self.reloads = RELOADS;
         Ok(())
     }
 
