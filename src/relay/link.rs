@@ -29,6 +29,13 @@ pub(super) struct OpenMailbox {
     pub(super) used: Instant,
 }
 
+impl OpenMailbox {
+    /// Whether there is mail, or a claim that is kept for late writers.
+    fn has_mail(&self) -> bool {
+        self.mailbox.has_unread() || self.mailbox.has_claims()
+    }
+}
+
 /// The way to one recipient.
 pub(super) struct Link {
     pub(super) recipient: Recipient,
@@ -41,7 +48,8 @@ pub(super) struct Link {
     pub(super) open: Option<OpenMailbox>,
     /// Held while the recipient is alive or its mailbox is open: then its name is taken on this host, too.
     pub(super) life: Option<LifeLock>,
-    /// The outbox without the mailbox, while the name is free on this host or belongs to it: lines still wait in it.
+    /// The outbox without the mailbox, while the name is free on this host or belongs to it, or others need the room: lines still
+    /// wait in it.
     pub(super) parked: Option<Outbox>,
     /// Whether its outbox was looked at: an earlier process may have left lines in it.
     pub(super) is_known: bool,
@@ -78,9 +86,7 @@ impl Link {
     }
 
     pub(super) fn has_waiting(&mut self) -> bool {
-        let has_unread =
-            |open: &OpenMailbox| open.mailbox.has_unread() || open.mailbox.has_claims();
-        self.waiting() > 0 || self.open.as_ref().is_some_and(has_unread)
+        self.waiting() > 0 || self.open.as_ref().is_some_and(OpenMailbox::has_mail)
     }
 
     /// Whether mail is in the files of a mailbox that is closed. Of one that this process has closed, or only taken the name,
@@ -89,7 +95,7 @@ impl Link {
         if self.open.is_some() {
             return false;
         }
-        let is_known = self.is_known && self.parked.is_none();
+        let is_known = self.is_known && (self.parked.is_none() || self.life.is_some());
         if is_known && self.life.is_some() {
             return inbox::has_lines(dir, name);
         }
@@ -100,6 +106,20 @@ impl Link {
     pub(super) fn publish_anew(&mut self) {
         self.is_published = false;
         self.cursor = self.outbox().map_or(1, |outbox| outbox.base() + 1);
+    }
+
+    /// Closes a mailbox that has no mail but lines which are not acknowledged, and keeps these: other mailboxes need its room.
+    pub(super) fn make_room(
+        &mut self,
+        dir: &TeamDir,
+        name: &AgentName,
+        terms: &OwnTerms,
+    ) -> Result<(), RelayError> {
+        if self.open.as_ref().is_some_and(|open| !open.has_mail()) && self.waiting() > 0 {
+            self.open = None;
+            self.parked = Some(Outbox::open(dir, name, terms)?);
+        }
+        Ok(())
     }
 
     /// Closes the mailbox and gives the name back. The lines that wait stay.
@@ -215,5 +235,35 @@ mod tests {
         };
         assert_eq!(contents(&mut carol), ["one", "three", "four"]);
         assert_eq!(contents(&mut dave), ["two", "five"]);
+    }
+
+    #[test]
+    fn lines_for_a_host_that_is_away_do_not_hold_up_mail_for_others() {
+        let a = Host::new("a", &[("alice", None), ("carol", Some("b")), ("dave", Some("c"))]);
+        let mut out = a.outbound();
+        out.most_open = 1;
+        a.send("alice", "carol", "one");
+        assert_eq!(out.take_in().unwrap().count, 1);
+        a.send("alice", "dave", "two");
+        let mut take_in = |most: Duration| {
+            let (begin, mut count) = (Instant::now(), 0);
+            while count == 0 && begin.elapsed() < most {
+                let looked = out.take_in().unwrap();
+                count = looked.count;
+                thread::park_timeout(looked.again.unwrap_or(Duration::from_millis(10)));
+            }
+            count
+        };
+        assert_eq!(take_in(Duration::from_secs(60)), 1, "dave's");
+        a.send("alice", "carol", "three");
+        assert_eq!(take_in(Duration::from_secs(60)), 1, "carol's mailbox opens again");
+        assert_eq!([out.waiting_for(&host("b")), out.waiting_for(&host("c"))], [2, 1]);
+        let b = Host::new("b", &[("alice", Some("a")), ("carol", None)]);
+        let (mut carol, mut inbound) = (Owner::of(&b, "carol"), b.inbound());
+        let arrived = deliver(&mut inbound, &host("a"), &frames_for(&mut out, &host("b")));
+        acknowledge(&mut out, &host("b"), &arrived);
+        let mail: Vec<_> = carol.mail().into_iter().map(|(_, content, _)| content).collect();
+        assert_eq!(mail, ["one", "three"]);
+        assert_eq!(out.waiting_for(&host("b")), 0);
     }
 }

@@ -176,8 +176,10 @@ impl Outbound {
         if link.recipient.host == self.identity.host {
             return Ok(());
         }
-        let has_mail = link.has_waiting() || link.has_mail(&self.dir, name);
-        let is_held = has_mail || link.recipient.is_alive;
+        // Lines of a mailbox that has made room for others leave without it.
+        let has_made_room = link.life.is_some() && link.parked.is_some();
+        let has_mail = link.has_mail(&self.dir, name) || (link.has_waiting() && !has_made_room);
+        let is_held = has_mail || link.has_waiting() || link.recipient.is_alive;
         match &mut link.life {
             None if is_held => {
                 let record = record_of(&link.recipient, &self.clock);
@@ -186,7 +188,7 @@ impl Outbound {
             Some(life) if is_held && !is_same => {
                 life.update(record_of(&link.recipient, &self.clock))?;
             }
-            Some(_) if !is_held => (link.open, link.life) = (None, None),
+            Some(_) if !is_held => (link.open, link.parked, link.life) = (None, None, None),
             Some(_) | None => {}
         }
         if let (true, None, Some(life)) = (has_mail, &link.open, &link.life) {
@@ -235,6 +237,10 @@ impl Outbound {
         }
         if self.is_crowded {
             self.close_unused(Duration::ZERO);
+            for (name, link) in &mut self.links {
+                let made = link.make_room(&self.dir, name, self.placements.own_terms());
+                failed = failed.and(made);
+            }
             taken_in.look_within(ROOM_AFTER);
         } else {
             self.close_unused(KEEP_OPEN);
