@@ -3,7 +3,7 @@
 use super::tests::{Host, Owner, acknowledge, deliver, frames_for, host, name};
 use super::{HostEntry, Placement, Recipient, RosterMirror};
 use crate::bus::Outgoing;
-use crate::store::{dead, roster};
+use crate::store::{Fsync, dead, roster};
 use crate::wire::carried::{
     Acknowledgement, Epoch, Frame, LinkProgress, RELAY_PROTOCOL, ValueVersion,
 };
@@ -361,4 +361,29 @@ fn an_earlier_state_of_the_carrier_takes_no_member_from_the_roster() {
     let anew = ValueVersion { epoch: Epoch::of(8), start: 1, number: 1 };
     mirror.note_names(&host("a"), BTreeSet::new(), Some(anew));
     assert_eq!(home(&mirror), None);
+}
+
+#[test]
+fn a_member_whose_entry_is_not_told_yet_is_no_less_a_member() {
+    let a = Host::new("a", &[("carol", None)]);
+    let mut mirror = RosterMirror::new(a.dir.clone(), &a.identity);
+    let told = |mirror: &mut RosterMirror| {
+        let news = mirror.news().unwrap().into_iter();
+        news.map(|(name, entry)| (name.to_string(), entry.is_some())).collect::<Vec<_>>()
+    };
+    let carol = |is_there| vec![("carol".to_owned(), is_there)];
+    assert_eq!(told(&mut mirror), carol(true));
+    assert_eq!(told(&mut mirror), []);
+    // The connection broke just then. The names that are told next say who is gone.
+    mirror.tell_again(&name("carol"));
+    assert_eq!(mirror.own_names(), BTreeSet::from(["carol".to_owned()]));
+    assert_eq!(told(&mut mirror), carol(true));
+    mirror.tell_all_again();
+    assert_eq!(mirror.own_names(), BTreeSet::from(["carol".to_owned()]));
+    assert_eq!(told(&mut mirror), carol(true));
+    roster::update(&a.dir, Fsync::Never, |roster| roster.members.clear()).unwrap();
+    assert_eq!(told(&mut mirror), carol(false));
+    mirror.tell_again(&name("carol"));
+    assert_eq!(told(&mut mirror), carol(false), "that she is gone is told again, too");
+    assert_eq!(told(&mut mirror), []);
 }

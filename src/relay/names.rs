@@ -270,7 +270,7 @@ impl NamePlaces {
         host: &HostName,
         mirror: &RosterMirror,
     ) -> Result<Option<NameStep>, String> {
-        if *host != self.host && mirror.living().contains(&name) {
+        if *host != self.host && mirror.is_alive_here(name) {
             return Err(format!("{name} runs on {}", self.host));
         }
         let Some(place) = self.places.get(name) else {

@@ -52,8 +52,10 @@ pub struct RosterMirror {
     host: HostName,
     /// The version of what this host has told last.
     version: ValueVersion,
-    /// The entries of this host that the others know.
-    told: BTreeMap<AgentName, HostEntry>,
+    /// The entries of this host, as they were read last.
+    own: BTreeMap<AgentName, HostEntry>,
+    /// The names whose entries the others do not know as they are, or not that they are gone.
+    untold: BTreeSet<AgentName>,
     others: BTreeMap<HostName, OtherHost>,
     placements: KnownPlacements,
 }
@@ -108,8 +110,8 @@ impl RosterMirror {
     pub fn sharing(dir: TeamDir, identity: &HostIdentity, placements: KnownPlacements) -> Self {
         let HostIdentity { host, epoch, starts, .. } = identity;
         let version = ValueVersion { epoch: epoch.clone(), start: *starts, number: 0 };
-        let (told, others) = (BTreeMap::new(), BTreeMap::new());
-        Self { dir, host: host.clone(), version, told, others, placements }
+        let (own, untold, others) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { dir, host: host.clone(), version, own, untold, others, placements }
     }
 
     /// Returns the version of the next value that this host tells.
@@ -126,25 +128,26 @@ impl RosterMirror {
         let now = own_entries(&self.dir)?;
         let mut news = Vec::new();
         for (name, entry) in &now {
-            if entry.has_changed_from(self.told.get(name)) {
+            if self.untold.contains(name) || entry.has_changed_from(self.own.get(name)) {
                 let version = Some(self.next_version());
                 news.push((name.clone(), Some(HostEntry { version, ..entry.clone() })));
             }
         }
-        let gone = self.told.keys().filter(|name| !now.contains_key(name));
+        self.untold.extend(self.own.keys().cloned());
+        let gone = self.untold.iter().filter(|name| !now.contains_key(name));
         news.extend(gone.map(|name| (name.clone(), None)));
-        self.told = now;
+        (self.own, self.untold) = (now, BTreeSet::new());
         Ok(news)
     }
 
-    /// Forgets what the others know: all entries of this host are news again.
+    /// Notes that the others may know nothing: all entries of this host are news again.
     pub fn tell_all_again(&mut self) {
-        self.told.clear();
+        self.untold.extend(self.own.keys().cloned());
     }
 
-    /// Forgets that one entry was told.
+    /// Notes that the others may not know one entry as it is. It stays among the names of this host.
     pub fn tell_again(&mut self, name: &AgentName) {
-        self.told.remove(name);
+        self.untold.insert(name.clone());
     }
 
     /// Notes what a host tells of its member, unless it is older than what is known.
@@ -183,20 +186,26 @@ impl RosterMirror {
         self.others.get(host)?.listed_version.as_ref()
     }
 
-    /// Returns the names of the members of this host, as the others know them.
+    /// Returns the names of the members of this host, also of those whose entries are not told yet.
     pub fn own_names(&self) -> BTreeSet<String> {
-        self.told.keys().map(ToString::to_string).collect()
+        self.own.keys().map(ToString::to_string).collect()
     }
 
     /// Returns the agents of this host that are alive, as the others know them.
     pub fn living(&self) -> Vec<&AgentName> {
-        self.told.iter().filter(|(_, entry)| entry.alive).map(|(name, _)| name).collect()
+        let is_told = |name: &&AgentName| self.is_alive_here(name) && !self.untold.contains(*name);
+        self.own.keys().filter(is_told).collect()
+    }
+
+    /// Whether an agent of this host was alive when the roster was read last.
+    pub fn is_alive_here(&self, name: &AgentName) -> bool {
+        self.own.get(name).is_some_and(|own| own.alive)
     }
 
     /// Whether an agent of this host was started by the order of a lead on another one.
     pub fn is_ordered(&self, name: &AgentName) -> bool {
-        let has_lead = self.told.get(&AgentName::lead()).is_some_and(|lead| lead.alive);
-        let started_by = self.told.get(name).and_then(|told| told.entry.get("started_by"));
+        let has_lead = self.is_alive_here(&AgentName::lead());
+        let started_by = self.own.get(name).and_then(|own| own.entry.get("started_by"));
         let started_by = started_by.and_then(|by| StartedBy::deserialize(by).ok());
         !has_lead && started_by == Some(StartedBy::Lead)
     }

@@ -134,6 +134,27 @@ fn mail_for_a_host_that_is_away_waits_and_the_sender_is_told() {
 }
 
 #[test]
+fn a_member_whose_news_is_lost_on_the_way_stays_on_the_rosters_of_the_others() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let mut carol = gpu.start_member("carol");
+    machines.wait_known("carol", true);
+    machines.network.cut("gpu1");
+    carol.kill().unwrap();
+    carol.wait().unwrap();
+    machines.eventually("nobody can be told of her end", || {
+        let log = fs::read_to_string(gpu.dir.relay_log()).unwrap();
+        log.contains("the other hosts are not told of a member")
+    });
+    // The names of the members, which are told next, arrive.
+    machines.network.heal("gpu1");
+    machines.eventually("her end is known, and she is a member all the time", || {
+        let home = roster::read(&ann.dir).unwrap().home_of("carol");
+        !home.expect("she is on the roster").is_alive
+    });
+}
+
+#[test]
 fn a_full_inbox_on_another_host_holds_up_mail_at_its_source_until_there_is_room() {
     let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let gpu = machines.get_mut("gpu1");
