@@ -9,7 +9,9 @@ use nix::sys::signal::Signal;
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-const PLACES: [Place; 4] = [("alice", "a"), ("amy", "a"), ("bob", "b"), ("ben", "b")];
+pub(crate) const HOSTS: [&str; 2] = ["a", "b"];
+
+pub(crate) const PLACES: [Place; 4] = [("alice", "a"), ("amy", "a"), ("bob", "b"), ("ben", "b")];
 
 /// The steps of a mailbox that its owner passes when mail comes. The others are passed after a kill, or need a file system
 /// of another kind.
@@ -65,43 +67,53 @@ fn starts_of(machine: &Machine) -> usize {
     log.matches("the relay serves").count()
 }
 
-#[test]
-fn a_relay_is_killed_at_every_step_and_no_mail_is_lost() {
-    let Some(mut machines) = Machines::or_skip(&["a", "b"]) else { return };
-    let traffic = Traffic::start(&machines, &PLACES);
+/// Kills relays once at every step; returns the number of kills. The traffic is that of `PLACES`.
+pub(crate) fn kill_at_every_step(machines: &mut Machines, traffic: &Traffic) -> usize {
     let relay_points = POINTS
         .into_iter()
         .filter(|point| point.starts_with("outbox.") || point.starts_with("arrivals."));
-    for point in OF_THE_MAILBOX.into_iter().chain(relay_points) {
-        let host = if point.starts_with("arrivals.") { "b" } else { "a" };
-        if point == "arrivals.resolved" {
-            // Before, an intent is left in doubt.
-            let armed = Armed::at(machines.get_mut(host), "arrivals.appended");
-            machines.eventually("the relay is killed with an intent", || armed.is_killed());
-        }
-        let armed = Armed::at(machines.get_mut(host), point);
-        match point {
-            // In the name of a member of the other host: it is refused there.
-            "outbox.rejected" => {
-                let bus = machines.get("a").bus();
-                let ben = AgentName::member("ben").unwrap();
-                bus.send(&ben, "bob", Outgoing::text("forged")).unwrap();
-            }
-            // The files are compacted at the end.
-            "outbox.compacting" | "outbox.compacted" => {
-                // A signal that comes before the relay expects it ends it at once.
-                machines.eventually("the relay serves", || armed.is_serving(machines.get("a")));
-                let known = traffic.accepted();
-                machines.eventually("mail is on its way", || traffic.accepted() > known + 50);
-                machines.get("a").signal_relay(Signal::SIGTERM);
-            }
-            _ => {}
-        }
-        machines.eventually(&format!("the relay is killed at {point}"), || armed.is_killed());
-        let machine = machines.get_mut(host);
-        machine.kill_relay();
-        machine.start_relay();
+    let points = OF_THE_MAILBOX.into_iter().chain(relay_points);
+    points.map(|point| kill_at(point, machines, traffic)).sum()
+}
+
+/// Kills a relay at a step; returns the number of kills at steps that this takes.
+fn kill_at(point: &str, machines: &mut Machines, traffic: &Traffic) -> usize {
+    let host = if point.starts_with("arrivals.") { "b" } else { "a" };
+    let is_in_doubt = point == "arrivals.resolved";
+    if is_in_doubt {
+        // Before, an intent is left in doubt.
+        let armed = Armed::at(machines.get_mut(host), "arrivals.appended");
+        machines.eventually("the relay is killed with an intent", || armed.is_killed());
     }
-    let report = must_be_clean(&machines, traffic);
-    println!("{report}");
+    let armed = Armed::at(machines.get_mut(host), point);
+    match point {
+        // In the name of a member of the other host: it is refused there.
+        "outbox.rejected" => {
+            let bus = machines.get("a").bus();
+            let ben = AgentName::member("ben").unwrap();
+            bus.send(&ben, "bob", Outgoing::text("forged")).unwrap();
+        }
+        // The files are compacted at the end.
+        "outbox.compacting" | "outbox.compacted" => {
+            // A signal that comes before the relay expects it ends it at once.
+            machines.eventually("the relay serves", || armed.is_serving(machines.get("a")));
+            let known = traffic.accepted();
+            machines.eventually("mail is on its way", || traffic.accepted() > known + 50);
+            machines.get("a").signal_relay(Signal::SIGTERM);
+        }
+        _ => {}
+    }
+    machines.eventually(&format!("the relay is killed at {point}"), || armed.is_killed());
+    let machine = machines.get_mut(host);
+    machine.kill_relay();
+    machine.start_relay();
+    1 + usize::from(is_in_doubt)
+}
+
+#[test]
+fn a_relay_is_killed_at_every_step_and_no_mail_is_lost() {
+    let Some(mut machines) = Machines::or_skip(&HOSTS) else { return };
+    let traffic = Traffic::start(&machines, &PLACES);
+    kill_at_every_step(&mut machines, &traffic);
+    println!("{}", must_be_clean(&machines, traffic));
 }

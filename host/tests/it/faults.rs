@@ -2,6 +2,7 @@
 
 use crate::machines::{Machines, SERVERS, variable};
 use crate::rig::faults::{self, Fault, FaultKind, FaultTarget, Moment, Plan, Schedule};
+use crate::rig::judge::Report;
 use crate::traffic::{Place, Traffic, must_be_clean};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::time::Duration;
 const PLACES: [Place; 6] =
     [("alice", "a"), ("amy", "a"), ("bob", "b"), ("ben", "b"), ("carol", "c"), ("cleo", "c")];
 
-const HOSTS: [&str; 3] = ["a", "b", "c"];
+pub(crate) const HOSTS: [&str; 3] = ["a", "b", "c"];
 
 /// The machines while faults act on them.
 struct Victims {
@@ -69,22 +70,20 @@ impl FaultTarget for Victims {
     }
 }
 
-/// Runs faults of some kinds for a time; returns a line for people. A kind that this kernel cannot make is left out.
-fn run(machines: Machines, kinds: &[FaultKind], hosts: &[&str]) -> String {
-    let (total, seed) = length();
+/// The result of a run.
+pub(crate) struct Outcome {
+    pub(crate) report: Report,
+    pub(crate) counts: BTreeMap<FaultKind, u64>,
+}
+
+/// Runs the faults of a plan, in the midst of mail of which nothing may be lost. A kind that this kernel cannot make is left out.
+pub(crate) fn torture(machines: Machines, seed: u64, plan: Plan<'_>) -> Outcome {
     let is_possible = |kind: &FaultKind| {
         !matches!(kind, FaultKind::CutIn | FaultKind::CutOut)
             || machines.network.one_way_missing().is_none()
     };
-    let kinds: Vec<_> = kinds.iter().copied().filter(is_possible).collect();
-    let plan = Plan {
-        kinds: &kinds,
-        hosts,
-        total,
-        pause: (Duration::from_millis(50), Duration::from_millis(700)),
-        length: (Duration::from_millis(100), Duration::from_millis(2500)),
-    };
-    let schedule = Schedule::new(seed, &plan);
+    let kinds: Vec<_> = plan.kinds.iter().copied().filter(is_possible).collect();
+    let schedule = Schedule::new(seed, &Plan { kinds: &kinds, ..plan });
     let traffic = Traffic::start(&machines, &PLACES);
     // A disk that is busy may take longer than all of the faults.
     machines.eventually("mail is accepted", || traffic.accepted() > 0);
@@ -94,19 +93,27 @@ fn run(machines: Machines, kinds: &[FaultKind], hosts: &[&str]) -> String {
     let report = must_be_clean(&victims.machines, traffic);
     assert_eq!(refused, 0, "a send to a member of another host was refused");
     assert!(report.accepted >= accepted, "{accepted} accepted: {report}");
-    format!("seed {seed}: {report}; faults: {:?}", victims.counts)
+    Outcome { report, counts: victims.counts }
 }
 
-/// Returns the duration and the seed of a run: short in the suite, as told for a long run.
-fn length() -> (Duration, u64) {
+/// Runs faults of some kinds, for a short time in the suite, as told for a long run.
+fn run(machines: Machines, kinds: &[FaultKind], hosts: &[&str]) {
     let number = |name: &str| variable(name).map(|text| text.parse().unwrap());
-    let seconds = number("TEAM_MACHINES_SECONDS").unwrap_or(8);
-    (Duration::from_secs(seconds), number("TEAM_MACHINES_SEED").unwrap_or(7))
+    let seed = number("TEAM_MACHINES_SEED").unwrap_or(7);
+    let plan = Plan {
+        kinds,
+        hosts,
+        total: Duration::from_secs(number("TEAM_MACHINES_SECONDS").unwrap_or(8)),
+        pause: (Duration::from_millis(50), Duration::from_millis(700)),
+        length: (Duration::from_millis(100), Duration::from_millis(2500)),
+    };
+    let Outcome { report, counts } = torture(machines, seed, plan);
+    println!("seed {seed}: {report}; faults: {counts:?}");
 }
 
 fn check(kinds: &[FaultKind]) {
     let Some(machines) = Machines::or_skip(&HOSTS) else { return };
-    println!("{}", run(machines, kinds, &HOSTS));
+    run(machines, kinds, &HOSTS);
 }
 
 #[test]
@@ -139,5 +146,5 @@ fn no_mail_is_lost_by_a_cluster_whose_servers_are_killed_or_cut_off() {
         FaultKind::CutOut,
         FaultKind::CutIn,
     ];
-    println!("{}", run(machines, &kinds, &[&HOSTS[..], &SERVERS].concat()));
+    run(machines, &kinds, &[&HOSTS[..], &SERVERS].concat());
 }

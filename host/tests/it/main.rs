@@ -13,6 +13,7 @@ mod demo;
 mod failpoints;
 mod faults;
 mod figures;
+mod full_lengths;
 mod lead;
 mod machines;
 mod members;

@@ -7,6 +7,7 @@ use agent_team::wire::AgentName;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::process::Child;
+use std::time::{Duration, Instant};
 
 fn has_ended(child: &mut Child) -> bool {
     child.try_wait().unwrap().is_some()
@@ -195,48 +196,83 @@ fn dead_letters(machine: &Machine, name: &str) -> Vec<(String, String)> {
 /// The fault of which fencing is made: a member is placed anew while its host goes on without a connection.
 #[test]
 fn an_agent_that_was_replaced_during_a_partition_is_ended_and_its_lines_are_refused() {
-    let Some(machines) = Machines::or_skip(&["ann", "c1", "gpu1"]) else { return };
-    let (ann, new, old) = (machines.get("ann"), machines.get("c1"), machines.get("gpu1"));
-    let mut alice = ann.start_member("alice");
-    let mut displaced = old.start_member("carol");
+    replace_again_and_again(1);
+}
+
+/// Starts an agent anew on another host while its own one is cut off, so many times: there and back. Returns how long the one
+/// before has lived on after each partition.
+pub(crate) fn replace_again_and_again(times: usize) -> Vec<Duration> {
+    let Some(machines) = Machines::or_skip(&["ann", "c1", "gpu1"]) else { return Vec::new() };
+    let mut alice = machines.get("ann").start_member("alice");
+    let mut carol = machines.get("gpu1").start_member("carol");
     wait_home(&machines, "alice", "ann");
-    wait_home(&machines, "carol", "gpu1");
-    ann.team_ok(&["send", "carol", "send alice \"before\""]);
-    machines.eventually("carol's word arrives", || ann.has_mail("alice", "before"));
-    machines.network.cut("gpu1");
-    wait_away(&machines, "ann", "gpu1");
-    let said = ann.team_ok(&["host", "give-up", "gpu1"]);
-    assert!(said.contains("gpu1 is given up") && said.contains("carol: no message"), "{said}");
-    machines.eventually("c1 knows it", || state_on(new, "gpu1").0 == "given up");
+    let hosts = [("gpu1", "c1"), ("c1", "gpu1")];
+    let mut ends = Vec::new();
+    for (term, (old, new)) in (1..=times).zip(hosts.into_iter().cycle()) {
+        let lived_on;
+        (carol, lived_on) = replace(&machines, carol, term, (old, new));
+        ends.push(lived_on);
+    }
+    let mail = machines.get("ann").mail_of("alice");
+    let heard: Vec<_> =
+        mail.iter().filter(|it| it["from"] == "carol").map(|it| it["content"].clone()).collect();
+    let expected = (1..=times).flat_map(|term| [format!("before {term}"), format!("anew {term}")]);
+    assert_eq!(heard, expected.collect::<Vec<_>>());
+    end(&mut carol);
+    end(&mut alice);
+    ends
+}
+
+/// Places carol anew once. Returns the new process, and how long the old one has lived on after the partition.
+fn replace(
+    machines: &Machines,
+    mut displaced: Child,
+    term: usize,
+    (old_host, new_host): (&str, &str),
+) -> (Child, Duration) {
+    let ann = machines.get("ann");
+    let (old, new) = (machines.get(old_host), machines.get(new_host));
+    wait_home(machines, "carol", old_host);
+    ann.team_ok(&["send", "carol", &format!("send alice \"before {term}\"")]);
+    let before = format!("before {term}");
+    machines.eventually("carol's word arrives", || ann.has_mail("alice", &before));
+    machines.network.cut(old_host);
+    wait_away(machines, "ann", old_host);
+    let said = ann.team_ok(&["host", "give-up", old_host]);
+    let given_up = format!("{old_host} is given up");
+    assert!(said.contains(&given_up) && said.contains("carol: no message"), "{said}");
+    machines.eventually("the third host knows it", || state_on(new, old_host).0 == "given up");
     let mut carol = new.start_member("carol");
-    machines.eventually("carol is on c1", || {
-        ann.member("carol").is_some_and(|it| it["host"] == "c1" && it["alive"] == true)
+    machines.eventually("carol is there", || {
+        ann.member("carol").is_some_and(|it| it["host"] == new_host && it["alive"] == true)
     });
     // In its partition, the old one goes on.
     assert!(!has_ended(&mut displaced));
-    for text in ["of the old one", "and once more"] {
+    let refused_before = dead_letters(old, "alice").len();
+    for text in [format!("of the old one {term}"), format!("and once more {term}")] {
         old.team_ok(&["send", "carol", &format!("send alice \"{text}\"")]);
         machines.eventually("the old one has written", || {
-            state_on(old, "ann").1 > 0 && old.has_mail("carol", text)
+            state_on(old, "ann").1 > 0 && old.has_mail("carol", &text)
         });
     }
     machines.eventually("both wait", || state_on(old, "ann").1 == 2);
-    machines.network.heal("gpu1");
+    machines.network.heal(old_host);
+    let healed = Instant::now();
     machines.eventually("the old one ends", || has_ended(&mut displaced));
-    machines.eventually("its lines are dead letters", || dead_letters(old, "alice").len() == 2);
-    for (reason, line) in dead_letters(old, "alice") {
-        assert!(reason.contains("a carol that was replaced (term 1 of 2)"), "{reason}: {line}");
+    let lived_on = healed.elapsed();
+    let refused = || dead_letters(old, "alice").split_off(refused_before);
+    machines.eventually("its lines are dead letters", || refused().len() == 2);
+    for (reason, line) in refused() {
+        let why = format!("a carol that was replaced (term {term} of {})", term + 1);
+        assert!(reason.contains(&why), "{reason}: {line}");
     }
-    wait_home(&machines, "carol", "c1");
-    old.team_ok(&["send", "carol", "send alice \"of the new one\""]);
-    machines.eventually("the new one answers", || ann.has_mail("alice", "of the new one"));
-    let mail = ann.mail_of("alice");
-    let heard: Vec<_> =
-        mail.iter().filter(|it| it["from"] == "carol").map(|it| it["content"].clone()).collect();
-    assert_eq!(heard, ["before", "of the new one"]);
-    machines.eventually("gpu1 is a host again", || state_on(ann, "gpu1").0 == "up");
-    end(&mut carol);
-    end(&mut alice);
+    wait_home(machines, "carol", new_host);
+    old.team_ok(&["send", "carol", &format!("send alice \"anew {term}\"")]);
+    let anew = format!("anew {term}");
+    machines.eventually("the new one answers", || ann.has_mail("alice", &anew));
+    machines.eventually("it is a host again", || state_on(ann, old_host).0 == "up");
+    assert!(!has_ended(&mut carol));
+    (carol, lived_on)
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl fmt::Display for Step {
 }
 
 /// The program of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan<'a> {
     /// The kinds to choose from. A kind that is listed twice is chosen twice as often.
     pub(crate) kinds: &'a [FaultKind],
