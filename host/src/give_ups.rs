@@ -1,7 +1,7 @@
 //! Tells the other hosts which hosts were given up on this one, and hears it of them.
 
 use crate::carrier::{Carrier, StoredValue};
-use crate::inbound::offload;
+use crate::offload::offload;
 use agent_team::relay::{
     GiveUp, GiveUpStep, GiveUps, HostState, KnownPlacements, give_up_key, parse_give_up_key,
 };

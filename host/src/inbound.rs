@@ -1,16 +1,20 @@
 //! The task for mail that comes: appends it, and acknowledges it to its source and to the carrier, in this order.
 
 use crate::carrier::{Carrier, Frame, Reply};
+use crate::copies::fetch_attachment;
+use crate::offload::offload;
 use agent_team::bus::Bus;
-use agent_team::relay::{Arrived, Inbound, InboundFrame, KnownPlacements, RelayError};
+use agent_team::relay::{
+    Arrived, AttachmentOutcome, Inbound, InboundFrame, KnownPlacements, RelayError,
+};
 use agent_team::store::TeamDir;
 use agent_team::store::relay::HostIdentity;
-use agent_team::wire::carried::{HostName, ProgressQuestion, RELAY_PROTOCOL};
+use agent_team::wire::attachment::Attachment;
+use agent_team::wire::carried::{Acknowledgement, HostName, ProgressQuestion, RELAY_PROTOCOL};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::spawn_blocking;
 
 /// The most frames that are appended under one intent.
 const MOST_FRAMES: usize = 64;
@@ -43,6 +47,12 @@ pub(crate) enum InboundEvent {
         /// The way back.
         reply: Reply,
     },
+    /// Lines have waited for an attachment.
+    Attachment {
+        attachment: Attachment,
+        /// The outcome of the transfer.
+        outcome: AttachmentOutcome,
+    },
 }
 
 /// The parts of the task.
@@ -52,6 +62,8 @@ pub(crate) struct InboundTask {
     pub(crate) identity: HostIdentity,
     pub(crate) bus: Arc<Bus>,
     pub(crate) placements: KnownPlacements,
+    /// The way for what it begins itself.
+    pub(crate) events: mpsc::WeakUnboundedSender<InboundEvent>,
 }
 
 impl InboundTask {
@@ -68,7 +80,10 @@ impl InboundTask {
                 }
                 // It is not known yet which host has which name.
                 InboundEvent::Frames(frames) if !is_named => early.extend(frames),
-                InboundEvent::Own { .. } | InboundEvent::Question { .. } if !is_named => {}
+                InboundEvent::Own { .. }
+                | InboundEvent::Question { .. }
+                | InboundEvent::Attachment { .. }
+                    if !is_named => {}
                 InboundEvent::Frames(mut frames) => {
                     let mut others = Vec::new();
                     while frames.len() < MOST_FRAMES
@@ -77,9 +92,9 @@ impl InboundTask {
                         match next {
                             InboundEvent::Frames(mut more) => frames.append(&mut more),
                             InboundEvent::Named => {}
-                            other @ (InboundEvent::Own { .. } | InboundEvent::Question { .. }) => {
-                                others.push(other);
-                            }
+                            other @ (InboundEvent::Own { .. }
+                            | InboundEvent::Question { .. }
+                            | InboundEvent::Attachment { .. }) => others.push(other),
                         }
                     }
                     inbound = self.deliver(inbound, frames).await;
@@ -87,9 +102,9 @@ impl InboundTask {
                         inbound = self.answer(inbound, other).await;
                     }
                 }
-                other @ (InboundEvent::Own { .. } | InboundEvent::Question { .. }) => {
-                    inbound = self.answer(inbound, other).await;
-                }
+                other @ (InboundEvent::Own { .. }
+                | InboundEvent::Question { .. }
+                | InboundEvent::Attachment { .. }) => inbound = self.answer(inbound, other).await,
             }
         }
     }
@@ -136,13 +151,8 @@ impl InboundTask {
     }
 
     async fn confirm(&self, frames: Vec<Frame>, arrived: Arrived) {
-        for (host, acknowledgement) in &arrived.acknowledgements {
-            let Ok(body) = serde_json::to_vec(acknowledgement) else { continue };
-            // A lost acknowledgement is asked for.
-            if let Err(why) = self.carrier.publish_ack(host.as_str(), body.into()).await {
-                tracing::info!(%host, %why, "an acknowledgement is not sent");
-            }
-        }
+        self.send_acknowledgements(&arrived.acknowledgements).await;
+        arrived.attachments.into_iter().for_each(|(host, it)| self.fetch(host, it));
         let later = arrived.later.into_iter().chain(std::iter::repeat(false));
         for (frame, later) in frames.into_iter().zip(later) {
             // One that waits for longer is sent again by its source: the frames of one host must not fill the place of all.
@@ -152,6 +162,27 @@ impl InboundTask {
                 frame.acknowledge().await;
             }
         }
+    }
+
+    async fn send_acknowledgements(&self, all: &[(HostName, Acknowledgement)]) {
+        for (host, acknowledgement) in all {
+            let Ok(body) = serde_json::to_vec(acknowledgement) else { continue };
+            // A lost acknowledgement is asked for.
+            if let Err(why) = self.carrier.publish_ack(host.as_str(), body.into()).await {
+                tracing::info!(%host, %why, "an acknowledgement is not sent");
+            }
+        }
+    }
+
+    /// Begins to fetch an attachment. What becomes of it is an event.
+    fn fetch(&self, host: HostName, attachment: Attachment) {
+        let (carrier, dir, events) = (self.carrier.clone(), self.dir.clone(), self.events.clone());
+        tokio::spawn(async move {
+            let outcome = fetch_attachment(&carrier, &dir, &host, &attachment).await;
+            if let Some(events) = events.upgrade() {
+                drop(events.send(InboundEvent::Attachment { attachment, outcome }));
+            }
+        });
     }
 
     /// Opens the incoming side again: which lines were appended is in doubt.
@@ -165,8 +196,13 @@ impl InboundTask {
         self.open().await
     }
 
-    async fn answer(&self, inbound: Inbound, event: InboundEvent) -> Inbound {
+    async fn answer(&self, mut inbound: Inbound, event: InboundEvent) -> Inbound {
         match event {
+            InboundEvent::Attachment { attachment, outcome } => {
+                let told = inbound.attachment_came(&attachment, outcome);
+                self.send_acknowledgements(&told).await;
+                inbound
+            }
             InboundEvent::Own { body, reply } => self.deliver_own(inbound, body, reply).await,
             InboundEvent::Question { from, body, reply } => {
                 self.answer_question(&inbound, &from, &body, reply).await;
@@ -213,20 +249,5 @@ impl InboundTask {
         if let Err(why) = reply.answer(body.into()).await {
             tracing::info!(%from, %why, "a question is not answered");
         }
-    }
-}
-
-/// Runs work that waits for the disk on another thread.
-///
-/// # Panics
-/// If the work panics.
-pub(crate) async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
-    match spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(why) => match why.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // Only the end of the runtime cancels work, and it drops this future as well.
-            Err(_cancelled) => std::future::pending().await,
-        },
     }
 }

@@ -3,7 +3,7 @@
 //! The authority of the team alone places names, by compare-and-swap at the carrier; the other hosts ask it.
 
 use crate::carrier::{Carrier, CarrierError, Reply, StoredValue};
-use crate::inbound::offload;
+use crate::offload::offload;
 use crate::trust::Trust;
 use agent_team::bus::Bus;
 use agent_team::relay::{

@@ -1,7 +1,8 @@
 //! The task for mail that leaves: takes it in, publishes it, and keeps it until the home of its recipient has it.
 
 use crate::carrier::{Carrier, CarrierError};
-use crate::inbound::{InboundEvent, offload};
+use crate::inbound::InboundEvent;
+use crate::offload::offload;
 use agent_team::relay::{Outbound, Recipient, RelayError};
 use agent_team::store::relay::HostIdentity;
 use agent_team::wire::AgentName;

@@ -3,12 +3,13 @@
 use crate::carrier::{Carrier, CarrierConfig, Incoming};
 use crate::copies::{self, TaskListCopies, WantedCopies};
 use crate::failure::HostFailure;
-use crate::inbound::{InboundEvent, InboundTask, offload};
+use crate::inbound::{InboundEvent, InboundTask};
 use crate::input_end;
 use crate::invitation::SERVING;
 use crate::join;
 use crate::membership::{OwnTrust, unusable};
 use crate::name_claims::ReceivedClaim;
+use crate::offload::offload;
 use crate::orders::{IsNamed, OrdersIn, OrdersOut, TaskOrdersIn, asked_for_bundle, sweep};
 use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
 use crate::own_server::{OwnServer, ServerAccess, ServerSettings};
@@ -345,6 +346,8 @@ fn start_tasks(
         identity: identity.clone(),
         bus: Arc::clone(bus),
         placements: placements.clone(),
+        // It must not hold its own channel open.
+        events: inbound.downgrade(),
     };
     tokio::spawn(incoming.run(inbound_events));
     let (lists, list_versions) = mpsc::unbounded_channel();

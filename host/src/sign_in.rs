@@ -1,6 +1,6 @@
 //! Signs other hosts in, on the authority of the team.
 
-use crate::inbound::offload;
+use crate::offload::offload;
 use crate::trust::{PublicKeys, Trust};
 use agent_team::store::relay::{Membership, SignInRefusal, change_trusted_hosts};
 use agent_team::store::{StoreError, TeamDir};

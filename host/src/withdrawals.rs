@@ -1,7 +1,7 @@
 //! Tells the other hosts whose certificates were withdrawn, and hears it of the authority.
 
 use crate::carrier::{Carrier, StoredValue};
-use crate::inbound::offload;
+use crate::offload::offload;
 use crate::trust::Trust;
 use agent_team::store::relay::{change_trusted_hosts, trusted_hosts};
 use agent_team::store::{StoreError, TeamDir};

@@ -2,10 +2,12 @@
 
 use crate::bus::{Bus, BusError, EVERYBODY, Sent};
 use crate::error::{Exit, Failure, OrFail};
+use crate::store::attachments::{self, AttachError};
 use crate::store::{StoreError, outbox};
 use crate::wire::AgentName;
+use crate::wire::attachment::{Attachment, MOST_ATTACHMENTS};
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Puts a message into the outbox of the command that runs this: its agent sends it after the command. Fails for a name or
 /// a text that no message can have.
@@ -21,6 +23,37 @@ pub(crate) fn put_into_outbox(outbox: &Path, to: &str, text: &str) -> Result<(),
     let line = json!({ "type": "message", "to": to, "content": text }).to_string();
     let what = format!("nothing was sent to {to:?}");
     outbox::append(outbox, &line).or_fail(what, "send it after this command, in another one")
+}
+
+/// Keeps copies of files for a message. Fails before it copies one if the message could not be sent.
+pub(crate) fn attached(
+    bus: &Bus,
+    from: &AgentName,
+    to: &str,
+    paths: &[PathBuf],
+) -> Result<Vec<Attachment>, Failure> {
+    if paths.is_empty() {
+        return Ok(Vec::new());
+    }
+    bus.check_recipient(from, to).map_err(|why| send_failure(to, &why))?;
+    if paths.len() > MOST_ATTACHMENTS {
+        let why = format!("{} files are more than {MOST_ATTACHMENTS}", paths.len());
+        let hint = "attach an archive (tar), or send several messages";
+        return Err(Failure::new(Exit::Failure, "nothing was sent", why, hint));
+    }
+    let keep = |path: &PathBuf| {
+        attachments::keep(bus.dir(), path, bus.fsync()).map_err(|why| {
+            let hint = match why {
+                AttachError::Unreadable(_) => "give the path of a file that you can read",
+                AttachError::Name(_) => "rename the file",
+                AttachError::TooLarge(..) => "commit it, or put it where the other host finds it",
+                AttachError::Store(_) => "check permissions and free space, and try again",
+            };
+            let what = format!("nothing was sent: {} cannot be attached", path.display());
+            Failure::new(Exit::Failure, what, why.to_string(), hint)
+        })
+    };
+    paths.iter().map(keep).collect()
 }
 
 /// Sends a message to all members and the lead. Fails if there is no recipient.

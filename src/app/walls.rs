@@ -333,10 +333,11 @@ pub(super) fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environmen
     let visible =
         if sandbox.level == SandboxLevel::ReadOnly { vec![workspace.clone()] } else { vec![] };
     let hidden = sandbox.hide.iter().filter_map(expanded);
+    let readable = team.committed_paths().into_iter().chain([team.attachments()]);
     WallPolicy {
         writable,
         hidden: hidden.chain([root]).collect(),
-        readable: team.committed_paths().map(|path| real_parent(&path)).into(),
+        readable: readable.map(|path| real_parent(&path)).collect(),
         visible,
         pinned: vec![workspace.join(GIT)],
         protected: PROTECTED.map(|name| workspace.join(name)).into(),

@@ -8,6 +8,7 @@ mod reachability;
 
 use crate::store::inbox::{Inbox, Priority, SendError, SendPolicy, Stored};
 use crate::store::{Fsync, Keyring, SharedClock, StoreError, TeamDir, relay, roster};
+use crate::wire::attachment::{Attachment, set_attachments};
 use crate::wire::limits;
 use crate::wire::message::{Body, Correlation, OutgoingMessage};
 use crate::wire::nearest::nearest;
@@ -89,6 +90,15 @@ impl Outgoing {
         let content = content.into();
         Self { body, content, id: None, correlation: None, extra: Map::new() }
     }
+
+    /// Adds files that are kept in the team folder.
+    #[must_use]
+    pub fn with_attachments(mut self, attachments: &[Attachment]) -> Self {
+        if !attachments.is_empty() {
+            set_attachments(&mut self.extra, attachments);
+        }
+        self
+    }
 }
 
 /// Makes a unique id for a message or a request.
@@ -141,7 +151,9 @@ pub enum BusError {
     #[error("the message has no text")]
     Empty,
     /// The content has this many bytes, more than the limit.
-    #[error("the message has {0} bytes, more than {1}: write a file and send its path")]
+    #[error(
+        "the message has {0} bytes, more than {1}: write a file and send its path, or attach it"
+    )]
     TooLong(usize, usize),
     /// The message could not be written as JSON.
     #[error("the message cannot be serialized: {0}")]
@@ -177,7 +189,7 @@ impl BusError {
             Self::Unreachable { .. } => "`team ls` lists the members".into(),
             Self::Empty => "write what the recipient should know or do".into(),
             Self::TooLong(..) | Self::Send(SendError::TooLong(_)) => {
-                "write the text to a file and send its path".into()
+                "write the text to a file and send its path, or attach it".into()
             }
             Self::Send(SendError::Full { name, .. }) => {
                 format!("wait until {name} has read its mail, then send it again")
@@ -246,6 +258,17 @@ impl Bus {
     pub fn notify_lead(&self, body: Body, content: String, id: String) -> Result<String, BusError> {
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(body, content) };
         self.send(&AgentName::system(), AgentName::lead().as_str(), outgoing)
+    }
+
+    /// Checks that a message to this recipient could be sent now.
+    ///
+    /// # Errors
+    /// The recipient cannot get mail.
+    pub fn check_recipient(&self, from: &AgentName, to: &str) -> Result<(), BusError> {
+        if EVERYBODY.contains(&to) {
+            return Err(BusError::Everybody(to.into()));
+        }
+        self.permit(from, &AgentName::mailbox(to)?, Priority::Data)
     }
 
     /// Sends a message; returns its id. After `Ok`, the message is delivered exactly once.

@@ -3,7 +3,7 @@
 use super::args::{Json, read_stdin};
 use crate::app::calling_agent::CallingAgent;
 use crate::app::output::{print, print_result, warn};
-use crate::app::send::{put_into_outbox, send_failure};
+use crate::app::send::{attached, put_into_outbox, send_failure};
 use crate::app::{context::Context, names::mailbox_name};
 use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
@@ -11,18 +11,20 @@ use crate::store::TeamDir;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, KINDS, Message, Outcome};
 use serde_json::{Map, Value, json};
+use std::ffi::OsStr;
 use std::io::BufRead;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Types that are data; control messages have commands of their own.
 const DATA_TYPES: &str = "message, broadcast, result, task_assignment, or a type of your own";
 
 /// The fields that the program writes into every message, each with the way to set it.
-const OWN_FIELDS: [(&str, &str); 7] = [
+const OWN_FIELDS: [(&str, &str); 8] = [
     ("type", "give the type with --type"),
     ("from", "give the sender with --from"),
     ("to", "give the recipient as TO"),
     ("content", "give the text as TEXT"),
+    ("attachments", "attach files with --attach"),
     ("id", "leave it out: every message gets an id of its own"),
     ("timestamp", "leave it out: the time of the send is written"),
     ("ts", "leave it out: the time of the send is written"),
@@ -36,7 +38,7 @@ pub(super) struct Args {
     /// The recipient: a member, lead or user (not with --jsonl when each line has its own `to`)
     #[arg(value_name = "TO", allow_hyphen_values = true)]
     to: Option<String>,
-    /// The text; `-` reads it from standard input
+    /// The text; `-` reads it from standard input. With --attach it may be left out
     #[arg(value_name = "TEXT", conflicts_with = "jsonl", allow_hyphen_values = true)]
     text: Option<String>,
     /// The sender
@@ -48,6 +50,9 @@ pub(super) struct Args {
     /// An additional field
     #[arg(long = "field", value_name = "KEY=VALUE")]
     fields: Vec<String>,
+    /// A file to send with the text; repeatable. The recipient gets a copy, on its own host
+    #[arg(long = "attach", value_name = "PATH", conflicts_with = "jsonl")]
+    attach: Vec<PathBuf>,
     /// Send one message per line of standard input, a JSON object each; print an id per line
     #[arg(long)]
     jsonl: bool,
@@ -61,10 +66,11 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     }
     let bus = context.team_bus()?;
     let from = sender(context, bus.dir(), args.from.as_deref())?;
-    let kind = args.kind.clone();
+    let (kind, attach) = (args.kind.clone(), args.attach.clone());
     let send = |to: &str, own: Option<&str>, fields: Map<String, Value>, content: String| {
         let body = body(own.or(kind.as_deref()), &fields)?;
         let outgoing = Outgoing { extra: fields, ..Outgoing::of(body, content) };
+        let outgoing = outgoing.with_attachments(&attached(&bus, &from, to, &attach)?);
         let id = bus.send(&from, to, outgoing).map_err(|why| send_failure(to, &why))?;
         if let Some(why) = bus.delay_of(to) {
             warn(&format!("sent; {why}"));
@@ -85,6 +91,10 @@ fn run_behind_walls(outbox: &Path, args: Args) -> Result<Exit, Failure> {
     };
     if args.from.is_some() {
         return Err(refusal("--from does not work here", "leave --from out"));
+    }
+    if !args.attach.is_empty() {
+        let hint = "the agent attaches files with its tool send_message";
+        return Err(refusal("--attach does not work here", hint));
     }
     let own = args.kind.clone();
     let send = |to: &str, kind: Option<&str>, fields: Map<String, Value>, content: String| {
@@ -125,7 +135,13 @@ fn send_given(
             send(&to, kind.as_deref(), fields, content)
         });
     }
-    let (Some(to), Some(text)) = (&args.to, args.text) else {
+    // Files speak for themselves.
+    let names =
+        || args.attach.iter().filter_map(|path| path.file_name()).map(OsStr::to_string_lossy);
+    let text = args.text.filter(|text| !text.is_empty() || args.attach.is_empty());
+    let text =
+        text.or_else(|| (!args.attach.is_empty()).then(|| names().collect::<Vec<_>>().join(", ")));
+    let (Some(to), Some(text)) = (&args.to, text) else {
         let hint = "team send alice \"start with the schema\", or - to read the text from stdin";
         return Err(Failure::new(Exit::Usage, "send needs TO and TEXT", "one is missing", hint));
     };

@@ -1,12 +1,14 @@
 //! The mail of other hosts for members of this one: from frames into inboxes, each line once, in the order of its link.
 
 use super::RelayError;
+use super::attachments::{AttachmentOutcome, AwaitedAttachments, with_own_paths};
 use super::placements::KnownPlacements;
 use crate::bus::{Bus, BusError, CarriedLine};
 use crate::store::inbox::{Priority, SendError};
 use crate::store::relay::{Arrivals, HostIdentity, Link, LinkState, Range};
 use crate::store::roster::Cached;
 use crate::store::{Fsync, TeamDir, failpoint};
+use crate::wire::attachment::Attachment;
 use crate::wire::carried::{
     Acknowledgement, Epoch, Frame, FrameLine, HostName, LinkProgress, ProgressQuestion,
     RELAY_PROTOCOL, Via,
@@ -43,6 +45,8 @@ pub struct Arrived {
     pub later: Vec<bool>,
     /// The number of lines that were appended.
     pub appended: u64,
+    /// The attachments for which lines wait, each with the host that has it. They are named once.
+    pub attachments: Vec<(HostName, Attachment)>,
 }
 
 /// The incoming side of a relay.
@@ -57,6 +61,7 @@ pub struct Inbound {
     bases: BTreeMap<Link, u64>,
     /// The links that wait for room, which was logged.
     held_up: BTreeSet<Link>,
+    awaited: AwaitedAttachments,
 }
 
 /// The new lines of a link, in order.
@@ -93,7 +98,8 @@ impl Inbound {
         let arrivals = Arrivals::open(&dir)?;
         let roster = Cached::of(&dir);
         let (bases, held_up) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Self { dir, identity, bus, placements, arrivals, roster, bases, held_up })
+        let awaited = AwaitedAttachments::default();
+        Ok(Self { dir, identity, bus, placements, arrivals, roster, bases, held_up, awaited })
     }
 
     /// Appends the new lines of frames to the inboxes of this host. When this returns, acknowledged lines are durable.
@@ -120,7 +126,19 @@ impl Inbound {
         };
         arrived.later = parsed.iter().map(later).collect();
         arrived.acknowledgements = self.acknowledgements(&touched, &gaps);
+        arrived.attachments = self.awaited.take_new();
         Ok(arrived)
+    }
+
+    /// Notes that an attachment has come, or that it will not come now. Returns what the sources of the lines that wait for it
+    /// are told: to send them again.
+    pub fn attachment_came(
+        &mut self,
+        attachment: &Attachment,
+        outcome: AttachmentOutcome,
+    ) -> Vec<(HostName, Acknowledgement)> {
+        let links = self.awaited.came(attachment, outcome);
+        self.acknowledgements(&links, &links)
     }
 
     /// Returns the lines that are expected next, link by link. Lower numbers are copies; a higher one is a gap.
@@ -165,8 +183,15 @@ impl Inbound {
         found.into_values().filter(|new| !new.lines.is_empty()).collect()
     }
 
+    /// Whether a line cannot be appended yet: its attachments come first.
+    fn must_wait(&mut self, link: &Link, line: &FrameLine) -> bool {
+        self.is_place_unknown(link, line)
+            || (link.host != self.identity.host
+                && self.awaited.must_wait(&self.dir, link, line.line.get()))
+    }
+
     /// Whether a line that says whence it came there can be judged only once the place of its recipient is known.
-    fn must_wait(&self, link: &Link, line: &FrameLine) -> bool {
+    fn is_place_unknown(&self, link: &Link, line: &FrameLine) -> bool {
         let has_origin = |text: &str| {
             let object: Option<Map<String, Value>> =
                 text.contains(r#""via""#).then(|| serde_json::from_str(text).ok())?;
@@ -241,6 +266,7 @@ impl Inbound {
             Ok(message) => message,
             Err(why) => return Ok(Err(format!("cannot get a line that is no message: {why}"))),
         };
+        let text = with_own_paths(&self.dir, &object, text)?;
         let longest = self.bus.inbox_bytes().min(MAX_LINE_BYTES as u64);
         if (text.len() + MARK_BYTES) as u64 > longest {
             return Ok(Err(format!("cannot get a line of {} bytes from another host", text.len())));
@@ -258,7 +284,7 @@ impl Inbound {
         let is_verified = line.verified && self.is_vouched_for(&message.from, &origin, &link.host);
         let Link { host, epoch, .. } = link.clone();
         let via = Via { host, epoch, seq: line.seq, term: line.term, before: None };
-        let line_text = via.mark(text)?;
+        let line_text = via.mark(&text)?;
         Ok(Ok(Accepted { line: line_text, is_verified, priority }))
     }
 

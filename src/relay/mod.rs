@@ -6,6 +6,9 @@
 //! *Invariants:* a line leaves this host only from an outbox, where it is durable, and is kept until the home of its recipient
 //! has it. A line that has come is appended once: its number moves with it, and the line itself tells after a crash.
 
+#[cfg(test)]
+mod attachment_tests;
+mod attachments;
 mod displaced;
 mod given_up;
 mod host_supervisor;
@@ -22,6 +25,7 @@ mod task_orders;
 mod tests;
 mod watcher;
 
+pub use attachments::AttachmentOutcome;
 pub use displaced::end_displaced;
 pub use given_up::{GiveUp, GiveUpStep, GiveUps, HostState, give_up_key, parse_give_up_key};
 pub use host_supervisor::HostSupervisorProcess;

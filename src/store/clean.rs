@@ -13,8 +13,8 @@ use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{conversations, each_mail};
 use super::{
-    StoreError, TeamDir, background, file_writes, images, kept_versions, leases, mcp, output_spill,
-    roster, subagents, timers, undo, unsent_mail,
+    StoreError, TeamDir, attachments, background, file_writes, images, kept_versions, leases, mcp,
+    output_spill, roster, subagents, timers, undo, unsent_mail,
 };
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
@@ -55,6 +55,8 @@ pub(crate) enum LeftoverKind {
     Image,
     /// A spilled tool result, to which a conversation refers.
     OutputSpill,
+    /// A copy of a file that came with a message.
+    Attachment,
     /// Timers of a member that have not sent their reminders.
     Timers,
     /// A version of a file that stands nowhere else.
@@ -73,6 +75,7 @@ impl LeftoverKind {
             | Self::Transcript
             | Self::Image
             | Self::OutputSpill
+            | Self::Attachment
             | Self::Timers
             | Self::KeptVersion
             | Self::Undo => true,
@@ -89,6 +92,7 @@ impl LeftoverKind {
             Self::Transcript => "transcript",
             Self::Image => "image",
             Self::OutputSpill => "kept result",
+            Self::Attachment => "attachment",
             Self::Timers => "timers",
             Self::KeptVersion => "kept version",
             Self::Undo => "version for undo",
@@ -223,6 +227,7 @@ impl TeamAtRest {
                 // No process runs, so no lease counts.
                 add(LeftoverKind::State, leases::files(dir)?);
                 add(LeftoverKind::State, mcp::files(dir)?);
+                add(LeftoverKind::Attachment, attachments::files(dir)?);
             }
             for (kind, path) in files {
                 if let Some(known) = known_if_there(&path)? {
@@ -242,6 +247,9 @@ impl TeamAtRest {
             open(path, Access::Update)?.set_len(0).at(path)?;
             drop(held);
             return Ok(());
+        }
+        if find.kind == LeftoverKind::Attachment {
+            return attachments::remove_file(path);
         }
         fs::remove_file(path).at(path)?;
         Ok(())

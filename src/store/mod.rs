@@ -69,6 +69,7 @@
 //! under its side lock.
 
 pub(crate) mod asynchronous;
+pub mod attachments;
 pub(crate) mod background;
 mod bounded_text;
 pub(crate) mod clean;

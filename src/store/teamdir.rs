@@ -355,6 +355,10 @@ paths! {
     kept_versions() = "run/.state/kept";
     undo_journals() = "undo";
     undo_journal(name: &AgentName) = "undo/{name}.jsonl";
+    attachments() = "attachments";
+    attachment(hash: &str, name: &str) = "attachments/{hash}/{name}";
+    attachment_parts() = "attachments/.part";
+    attachment_part(name: &str) = "attachments/.part/{name}";
     undo_objects() = "undo/objects";
     undo_object(hash: &str) = "undo/objects/{hash}";
     pending_undo() = "undo/pending.json";

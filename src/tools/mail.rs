@@ -3,12 +3,13 @@
 use super::call::{Call, ToolError};
 use super::registry::{TALKS, Tool, ToolParts, parameters};
 use super::team_context::TeamContext;
-use crate::bus::{BusError, Outgoing};
+use crate::bus::Outgoing;
 use crate::store::asynchronous::offload;
+use crate::store::attachments::keep_file;
 use crate::store::unread;
 use crate::wire::hook::HookEvent;
 use crate::wire::inbox_block::{inbox_block, marked};
-use crate::wire::tool::ParameterType::{Boolean, Count, Text, Word};
+use crate::wire::tool::ParameterType::{Boolean, Count, Text, TextList, Word};
 use crate::wire::tool::{
     AfterCrash, Audience, CompactOffer, Effect, OfferCondition, Purpose, RoleAccess, Served,
     Signal, ToolSpec,
@@ -30,6 +31,11 @@ parameters!(SendMessage {
     to: String = required(Text, ""),
     content: String = required(Text, ""),
     msg_type: Option<String> = optional(Word(&["message"]), ""),
+    #[serde(default)]
+    attach: Vec<String> = optional(
+        TextList,
+        "paths of files of your workspace; the receiver gets a copy of each, also on another host"
+    ),
 });
 
 impl Tool for SendMessage {
@@ -45,22 +51,29 @@ impl Tool for SendMessage {
     };
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        let Self { to, content, msg_type } = self;
+        let Self { to, content, msg_type, attach } = self;
         if let Some(kind) = msg_type.filter(|kind| kind != "message") {
             return Err(ToolError::Reply(wrong_type(&kind)));
         }
         let team = &parts.team;
+        let files = parts.files.find_attached(&attach)?;
         ask_to_send(team, 1, &to, &content).await?;
         let (bus, me, id) = (Arc::clone(&team.bus), team.me.clone(), team.message_id(call));
         let outgoing = Outgoing { id: Some(id), ..Outgoing::text(content) };
         let send = move || {
-            bus.send(&me, &to, outgoing)?;
-            Ok::<_, BusError>(match bus.delay_of(&to) {
+            if !files.is_empty() {
+                bus.check_recipient(&me, &to)?;
+            }
+            let kept =
+                files.into_iter().map(|it| keep_file(bus.dir(), &it.path, it.file, bus.fsync()));
+            let kept = kept.collect::<Result<Vec<_>, _>>().map_err(ToolError::reply)?;
+            bus.send(&me, &to, outgoing.with_attachments(&kept))?;
+            Ok::<_, ToolError>(match bus.delay_of(&to) {
                 None => format!("Sent to {to}."),
                 Some(why) => format!("Sent to {to}; {why}."),
             })
         };
-        Ok(offload(send).await?)
+        offload(send).await
     }
 }
 

@@ -3,6 +3,7 @@
 use super::sanitize::{columns, one_line};
 use super::view::View;
 use crate::view::trace::{Step, TraceEvent};
+use crate::wire::attachment::Attachment;
 use crate::wire::message::{Body, IdleReason, Message, Outcome};
 use crate::wire::permission::{RuleLists, RuleScope};
 use serde_json::Value;
@@ -68,8 +69,20 @@ pub(super) fn entry(time: &str, message: &Message, mark: Option<Standing>, view:
     }
 }
 
-/// Returns the text of a message: the meaning of its type, then its content. The text is not sanitized.
+/// Returns the text of a message: the meaning of its type, its content, and its attachments. The text is not sanitized.
 pub(crate) fn in_words(message: &Message) -> String {
+    let attached = message.attachments.iter().map(|it| {
+        let Attachment { path, bytes, .. } = it;
+        if it.missing {
+            format!("\n[attached: {}, which its host has no more]", it.name())
+        } else {
+            format!("\n[attached: {path}, {bytes} bytes]")
+        }
+    });
+    text_in_words(message) + &attached.collect::<String>()
+}
+
+fn text_in_words(message: &Message) -> String {
     let says_itself = matches!(message.body, Body::TeammateTerminated { .. });
     if says_itself && !message.content.trim().is_empty() {
         return message.content.clone();
@@ -301,6 +314,8 @@ Mail for lead: 1 unread, 1 delivered since you last looked
 {"type":"result","content":"all green","outcome":"done"} => all green
 {"type":"teammate_terminated","content":"","name":"bob","cause":"crash","exit":"signal 9"} => bob has ended: crash (signal 9)
 {"type":"teammate_terminated","content":"bob is gone (crash, signal 9). Pending again: task 1.","name":"bob","cause":"crash","exit":"signal 9"} => bob is gone (crash, signal 9). Pending again: task 1.
+{"type":"message","content":"see","attachments":[{"path":"/t/a.txt","bytes":3,"hash":"00112233445566778899aabbccddeeff"}]} => see\n[attached: /t/a.txt, 3 bytes]
+{"type":"message","content":"","attachments":[{"path":"/t/a.txt","bytes":3,"hash":"00112233445566778899aabbccddeeff","missing":true}]} => \n[attached: a.txt, which its host has no more]
 {"type":"telepathy","content":"hm"} => hm"#;
         for case in cases.lines() {
             let (message, wanted) = case.split_once(" => ").unwrap();

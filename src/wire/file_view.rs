@@ -1,7 +1,7 @@
 //! Files as agents see and write them: content hashes, the lines that an agent has seen, and the record of the
 //! writes of a team.
 
-use ring::digest::{SHA256, digest};
+use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -20,16 +20,45 @@ pub struct ContentHash(String);
 impl ContentHash {
     /// Returns the hash of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
-        let mut text = String::with_capacity(2 * HASH_BYTES);
-        for byte in digest(&SHA256, bytes).as_ref().iter().take(HASH_BYTES) {
-            let _infallible = write!(text, "{byte:02x}");
-        }
-        Self(text)
+        let mut hasher = ContentHasher::default();
+        hasher.update(bytes);
+        hasher.finish()
     }
 
     /// Returns the hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it has the form of a hash. One that was read from a file or came from elsewhere may be any text.
+    pub fn is_sound(&self) -> bool {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        self.0.len() == 2 * HASH_BYTES && self.0.bytes().all(is_digit)
+    }
+}
+
+/// The hash of a content that comes in pieces.
+pub struct ContentHasher(Context);
+
+impl Default for ContentHasher {
+    fn default() -> Self {
+        Self(Context::new(&SHA256))
+    }
+}
+
+impl ContentHasher {
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Returns the hash of all bytes.
+    pub fn finish(self) -> ContentHash {
+        let mut text = String::with_capacity(2 * HASH_BYTES);
+        for byte in self.0.finish().as_ref().iter().take(HASH_BYTES) {
+            let _infallible = write!(text, "{byte:02x}");
+        }
+        ContentHash(text)
     }
 }
 

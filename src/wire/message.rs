@@ -8,6 +8,7 @@ mod body;
 #[cfg(test)]
 mod tests;
 
+use super::attachment::Attachment;
 use super::seal::Verification;
 use super::{AgentName, WallTime, object_of};
 use serde::de::IgnoredAny;
@@ -36,6 +37,8 @@ pub struct Message {
     pub incarnation: Option<String>,
     /// The kind of message, with the fields of that kind.
     pub body: Body,
+    /// The files that come with it.
+    pub attachments: Vec<Attachment>,
     /// The evidence for the sender, which a reader with the keys adds.
     pub verification: Verification,
 }
@@ -68,8 +71,19 @@ impl Message {
             "broadcast" => Body::Broadcast {},
             _ => return None,
         };
-        let verification = Verification::None;
-        Some(Self { id, from, to, content, timestamp, request_id, incarnation, body, verification })
+        let (attachments, verification) = (Vec::new(), Verification::None);
+        Some(Self {
+            id,
+            from,
+            to,
+            content,
+            timestamp,
+            request_id,
+            incarnation,
+            body,
+            attachments,
+            verification,
+        })
     }
 
     /// Whether there is evidence that the message comes from the sender that it names.
@@ -100,6 +114,7 @@ impl Message {
             request_id: text(object, &["request_id", "requestId"])?,
             incarnation: text(object, &["incarnation"])?,
             body,
+            attachments: Attachment::all_of(object),
             verification: Verification::None,
         })
     }

@@ -5,6 +5,7 @@
 
 pub mod activity;
 pub mod agent_program;
+pub mod attachment;
 pub mod background;
 pub mod budget;
 pub mod carried;

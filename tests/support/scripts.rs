@@ -244,6 +244,7 @@ pub(crate) fn assert_left_in_order(team: &Team) {
     assert!(claims.is_empty(), "claims are left: {claims:?}\n{}", team.describe());
     let known = [
         ".gitignore",
+        "attachments",
         "config.json",
         "config.json.bak",
         "dead",

@@ -1,13 +1,11 @@
 //! Asks another host for files.
 
-use super::{CarriedQuestion, CopyQuestion, FilesAnswer, MOST_BYTES, PartHead};
+use super::{CarriedQuestion, CopyQuestion, FilesAnswer};
 use crate::carrier::{Carrier, CarrierError};
+use crate::parts::{self, FEWEST_BYTES, GivenPart, MOST_BYTES};
 use agent_team::store::StoreError;
 use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
 use agent_team::wire::host_copy::{CopyPath, CopySelection, ListedFile};
-
-/// The fewest bytes of a part to which a slow network brings it down.
-const FEWEST_BYTES: usize = 8 * 1024;
 
 /// The reason for which files of another host are not here.
 #[derive(Debug, thiserror::Error)]
@@ -38,29 +36,36 @@ pub(super) async fn files(
     }
 }
 
-/// Asks for a part of a file, with smaller parts if a large one does not come. `None` if another file is there now.
+/// Asks for a part of a file. `None` if another file is there now.
 pub(super) async fn part(
     carrier: &Carrier,
     host: &HostName,
     (path, id): (&CopyPath, &str),
     offset: u64,
 ) -> Result<Option<Vec<u8>>, CopyFailure> {
+    let question = |most| CopyQuestion::Part { path: path.clone(), id: id.into(), offset, most };
+    ask_for_part(carrier, host, question).await
+}
+
+/// Asks for a part, with smaller ones if a large one does not come. `None` if the file is not there.
+pub(super) async fn ask_for_part(
+    carrier: &Carrier,
+    host: &HostName,
+    question: impl Fn(usize) -> CopyQuestion,
+) -> Result<Option<Vec<u8>>, CopyFailure> {
     let mut most = MOST_BYTES;
     let answer = loop {
-        let question = CopyQuestion::Part { path: path.clone(), id: id.into(), offset, most };
-        match ask(carrier, host, question).await {
+        match ask(carrier, host, question(most)).await {
             Err(CopyFailure::Carrier(CarrierError::Timeout { .. })) if most > FEWEST_BYTES => {
                 most = (most / 4).max(FEWEST_BYTES);
             }
             answer => break answer?,
         }
     };
-    let mut halves = answer.splitn(2, |byte| *byte == b'\n');
-    let head = halves.next().map(serde_json::from_slice::<PartHead>);
-    match (head, halves.next()) {
-        (Some(Ok(PartHead { is_there: true })), Some(bytes)) => Ok(Some(bytes.to_vec())),
-        (Some(Ok(PartHead { is_there: false })), _) => Ok(None),
-        _ => Err(CopyFailure::Unclear),
+    match parts::read(&answer) {
+        GivenPart::Bytes(bytes) => Ok(Some(bytes)),
+        GivenPart::Missing => Ok(None),
+        GivenPart::Unclear => Err(CopyFailure::Unclear),
     }
 }
 

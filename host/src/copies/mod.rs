@@ -2,20 +2,20 @@
 //!
 //! A host asks for a list of files, then for the parts that its copies lack. Nothing of it stays at the server.
 
+mod attachments;
 mod fetch;
 mod source;
 mod tasks;
 mod wanted;
 
+pub(crate) use attachments::fetch_attachment;
 pub(crate) use source::asked;
 pub(crate) use tasks::{ListVersion, TaskListCopies};
 pub(crate) use wanted::WantedCopies;
 
+use agent_team::wire::attachment::Attachment;
 use agent_team::wire::host_copy::{CopyPath, CopySelection, ListedFile};
 use serde::{Deserialize, Serialize};
-
-/// The most bytes of a part.
-const MOST_BYTES: usize = 256 * 1024;
 
 /// A question for files of another host.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ enum CopyQuestion {
     Files(CopySelection),
     /// A part of a file.
     Part { path: CopyPath, id: String, offset: u64, most: usize },
+    /// A part of an attachment of a message.
+    Attachment { attachment: Attachment, offset: u64, most: usize },
 }
 
 /// The answer to a question for files.
@@ -40,10 +42,4 @@ enum CopyQuestion {
 enum FilesAnswer {
     Files(Vec<ListedFile>),
     Refused(String),
-}
-
-/// The first line of the answer to a question for a part; the bytes follow it.
-#[derive(Debug, Serialize, Deserialize)]
-struct PartHead {
-    is_there: bool,
 }

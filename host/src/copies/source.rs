@@ -1,11 +1,12 @@
 //! Gives other hosts files of this one.
 
-use super::{CarriedQuestion, CopyQuestion, FilesAnswer, MOST_BYTES, PartHead};
+use super::{CarriedQuestion, CopyQuestion, FilesAnswer};
 use crate::carrier::Reply;
-use crate::inbound::offload;
+use crate::offload::offload;
+use crate::parts::{self, MOST_BYTES};
 use agent_team::relay::KnownPlacements;
 use agent_team::store::relay::{copy_part, copyable_files, read_copy_part};
-use agent_team::store::{StoreError, TeamDir};
+use agent_team::store::{StoreError, TeamDir, attachments};
 use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
 use agent_team::wire::host_copy::CopyPart;
 
@@ -56,11 +57,17 @@ fn answer(
             } else {
                 None
             };
-            let head = PartHead { is_there: bytes.is_some() };
-            let mut body = serde_json::to_vec(&head).unwrap_or_default();
-            body.push(b'\n');
-            body.extend(bytes.unwrap_or_default());
-            Ok(body)
+            Ok(parts::answer(bytes))
+        }
+        // It is for all hosts: that of the recipient knows its hash by the line.
+        CopyQuestion::Attachment { attachment, offset, most } => {
+            let part = (offset, most.min(MOST_BYTES));
+            let bytes = if attachment.is_sound() {
+                attachments::read_part(dir, &attachment, part)?
+            } else {
+                None
+            };
+            Ok(parts::answer(bytes))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::fetch::{self, CopyFailure};
 use crate::carrier::Carrier;
-use crate::inbound::offload;
+use crate::offload::offload;
 use agent_team::store::relay::copied_task;
 use agent_team::store::tasks::{CopiedTask, copy_list, note_own_list};
 use agent_team::store::{TeamDir, roster};

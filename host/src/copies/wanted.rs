@@ -2,7 +2,7 @@
 
 use super::fetch::{self, CopyFailure};
 use crate::carrier::{Carrier, CarrierError};
-use crate::inbound::offload;
+use crate::offload::offload;
 use agent_team::store::relay::{
     CopiedHost, HostCopy, KnownHost, WishState, known_hosts, live_wishes, put_wish_state,
 };

@@ -2,7 +2,7 @@
 
 use super::code::{JoinAnswer, JoinQuestion};
 use crate::carrier::Reply;
-use crate::inbound::offload;
+use crate::offload::offload;
 use crate::sign_in::SignIn;
 use agent_team::store::relay::{change_invited_hosts, invited_hosts};
 use agent_team::store::{Clock, SystemClock};

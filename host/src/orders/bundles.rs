@@ -2,7 +2,8 @@
 //! them until it is whole. Nothing of it stays at the server.
 
 use crate::carrier::{Carrier, Reply};
-use crate::inbound::offload;
+use crate::offload::offload;
+use crate::parts::{self, FEWEST_BYTES, GivenPart, MOST_BYTES};
 use agent_team::store::relay::{
     bundle_bytes, finish_part, part_bytes, read_bundle, read_order, remove_bundle, write_part,
 };
@@ -11,10 +12,6 @@ use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
 use agent_team::wire::host_order::{OrderId, OrderSide};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// The most bytes of a part, and the fewest to which a slow network brings it down.
-const MOST_BYTES: usize = 256 * 1024;
-const FEWEST_BYTES: usize = 8 * 1024;
 
 /// The pause before a part is asked for again that did not come.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(300);
@@ -28,12 +25,6 @@ struct PartQuestion {
     side: OrderSide,
     offset: u64,
     most: usize,
-}
-
-/// The first line of an answer; the bytes follow it.
-#[derive(Debug, Serialize, Deserialize)]
-struct PartHead {
-    is_there: bool,
 }
 
 /// Answers a host that asks for a part of a bundle.
@@ -62,11 +53,7 @@ fn part(dir: &TeamDir, from: &HostName, question: &PartQuestion) -> Result<Vec<u
         }
         Some(_) | None => None,
     };
-    let head = PartHead { is_there: bytes.is_some() };
-    let mut body = serde_json::to_vec(&head).unwrap_or_default();
-    body.push(b'\n');
-    body.extend(bytes.unwrap_or_default());
-    Ok(body)
+    Ok(parts::answer(bytes))
 }
 
 /// The answer of a host that was asked for a part.
@@ -151,10 +138,8 @@ async fn ask(
             return Part::Unanswered;
         }
     };
-    let mut halves = answer.splitn(2, |byte| *byte == b'\n');
-    let head = halves.next().map(serde_json::from_slice::<PartHead>);
-    match (head, halves.next()) {
-        (Some(Ok(PartHead { is_there: true })), Some(bytes)) => Part::Bytes(bytes.to_vec()),
-        _ => Part::Missing,
+    match parts::read(&answer) {
+        GivenPart::Bytes(bytes) => Part::Bytes(bytes),
+        GivenPart::Missing | GivenPart::Unclear => Part::Missing,
     }
 }

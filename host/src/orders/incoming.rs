@@ -3,7 +3,7 @@
 use super::bundles::fetch;
 use super::{CarriedOrder, IsNamed, OrderState, TaskOrdersIn};
 use crate::carrier::{Carrier, Reply};
-use crate::inbound::offload;
+use crate::offload::offload;
 use agent_team::relay::{HostSupervisorProcess, KnownPlacements, RelayError};
 use agent_team::store::relay::{
     ORDER_HELD_FOR, bundle_bytes, open_orders, put_answer, put_order, read_answer, read_order,

@@ -14,7 +14,7 @@ pub(crate) use incoming::OrdersIn;
 pub(crate) use outgoing::OrdersOut;
 pub(crate) use tasks::TaskOrdersIn;
 
-use crate::inbound::offload;
+use crate::offload::offload;
 use agent_team::store::relay::remove_old_orders;
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::host_order::{Order, OrderAnswer, OrderId, OrderSide};

@@ -3,8 +3,8 @@
 use super::bundles::fetch;
 use super::{CarriedOrder, IsNamed, OrderState, POLL};
 use crate::carrier::Carrier;
-use crate::inbound::offload;
 use crate::name_claims::PlaceOutcome;
+use crate::offload::offload;
 use crate::presence::PresenceEvent;
 use agent_team::store::relay::{open_orders, put_answer, read_order, remove_order};
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};

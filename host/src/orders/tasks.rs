@@ -1,7 +1,7 @@
 //! Changes of the task list that other hosts order: the relay of the host that keeps the list carries them out at once.
 
 use super::{POLL, SWEEP_EVERY};
-use crate::inbound::offload;
+use crate::offload::offload;
 use agent_team::SharedTaskList;
 use agent_team::bus::Bus;
 use agent_team::relay::{KnownPlacements, TaskOrderRefusal, TeamWatcher, refusal_of_task_order};

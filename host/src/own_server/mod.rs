@@ -6,7 +6,7 @@ pub(crate) use config::ServerSettings;
 
 use crate::child::Child;
 use crate::failure::HostFailure;
-use crate::inbound::offload;
+use crate::offload::offload;
 use crate::tls::{ServerCertificate, pin_of};
 use agent_team::relay::{ask_to_end, ask_to_reload, end_with_parent};
 use agent_team::store::relay::{ServerFiles, invited_hosts, trusted_hosts};

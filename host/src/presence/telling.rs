@@ -3,7 +3,7 @@
 use super::events::{Beat, HostValue};
 use super::{HOST_KEY, PresenceTask};
 use crate::VERSION;
-use crate::inbound::offload;
+use crate::offload::offload;
 use agent_team::relay::{HostEntry, RosterMirror, member_key};
 use agent_team::store::tasks::version as list_version;
 use agent_team::wire::AgentName;

@@ -2,7 +2,7 @@
 
 use super::command::Ssh;
 use super::link::{Link, LinkNews};
-use crate::inbound::offload;
+use crate::offload::offload;
 use crate::own_server::ServerAccess;
 use crate::sign_in::SignIn;
 use agent_team::store::relay::{SshHost, SshLink, ssh_hosts, write_ssh_links};

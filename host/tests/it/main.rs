@@ -6,6 +6,7 @@
 #[path = "../../../tests/support/skips.rs"]
 mod skips;
 
+mod attachments;
 mod carrier;
 mod cluster;
 mod conformance;

@@ -97,6 +97,10 @@ pub(super) const ALL: &[Command] = &[
          tell|announce to? everyone|everybody|all that|:? {text}",
         |it| one("broadcast", json!({ "content": it.text("text") })),
     ),
+    ("Send dana the file notes.txt.", "send|give the? {names} the|a|your file {path}", |it| {
+        let path = it.path();
+        each(it, "send_message", |to| json!({ "to": to, "content": path, "attach": [path] }))
+    }),
     ("Send dana a message.", "send|write the? {names} a message; say hi|hello to {names}", |it| {
         send(it, |to| format!("Hello {to}, this is {}.", it.scope.me))
     }),

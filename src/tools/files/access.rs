@@ -12,7 +12,7 @@ use super::locked_file::Writer;
 use super::read_log::ReadLog;
 use super::readable::ReadLimits;
 use crate::os::git_folders::RUN_CODE;
-use crate::os::safe_path::{SafePath, SafePathError, SafeRoot, anywhere};
+use crate::os::safe_path::{SafePath, SafePathError, SafeRoot};
 use crate::os::wall::Walls;
 use crate::protocol::leases::is_leasable;
 use crate::protocol::permission::{DeniedFiles, PermissionSubject};
@@ -62,7 +62,7 @@ pub(crate) struct FileAccess {
     /// The team folder below the workspace.
     team: Option<PathBuf>,
     /// The limits of what the agent may read; `None` without any.
-    limits: Option<ReadLimits>,
+    pub(super) limits: Option<ReadLimits>,
     /// The limits of its searches, which ask nobody.
     search_limits: Option<ReadLimits>,
     pub(super) writer: Writer,
@@ -204,10 +204,10 @@ impl FileAccess {
 
     /// Returns the file that a model's path leads to, for a call of this effect. The result has an absolute path
     /// if the file is outside the workspace; opening it needs an approval.
-    fn find(&self, path: &str, effect: Effect) -> Result<SafePath, ToolError> {
+    pub(super) fn find(&self, path: &str, effect: Effect) -> Result<SafePath, ToolError> {
         check_text(path)?;
         let spot = match self.workspace.find(Path::new(path)) {
-            Err(SafePathError::Outside) => find_outside(self.workspace.path(), Path::new(path)),
+            Err(SafePathError::Outside) => self.find_outside(Path::new(path), effect),
             found => found,
         };
         let spot = spot.map_err(|why| path_error(path, &why))?;
@@ -274,7 +274,8 @@ impl FileAccess {
         effect: Effect,
     ) -> Result<PermissionSubject, ToolError> {
         let path = self.find(path, effect)?.path();
-        let subject = subject(&path);
+        // A copy that came with a message is as good as a file of the workspace, also for an agent in a clone.
+        let subject = subject(&self.attachment(&path).unwrap_or_else(|| path.clone()));
         self.note_judged(call, vec![path]);
         Ok(subject)
     }
@@ -421,20 +422,8 @@ fn runs_code(path: &Path) -> bool {
     from_git.len() == 1 || from_git.iter().any(|name| RUN_CODE.contains(&&**name))
 }
 
-/// Returns the file outside `workspace` at `path`. Fails if the path contains a link, or leads into the workspace
-/// or to a guarded file.
-fn find_outside(workspace: &Path, path: &Path) -> Result<SafePath, SafePathError> {
-    // Every problem has the same error: the model must not learn which files exist outside.
-    let Ok(spot) = anywhere(&workspace.join(path)) else { return Err(SafePathError::Outside) };
-    let real = spot.path();
-    if real.starts_with(workspace) || is_guarded(&real) {
-        return Err(SafePathError::Outside);
-    }
-    Ok(spot)
-}
-
 /// Whether this file outside the workspace is never opened.
-fn is_guarded(path: &Path) -> bool {
+pub(super) fn is_guarded(path: &Path) -> bool {
     let names: Vec<String> = names(path).collect();
     let is_memory_disk = names.starts_with(&["dev".into(), "shm".into()]);
     let is_system = !is_memory_disk && names.first().is_some_and(|name| SYSTEM.contains(&&**name));
@@ -566,9 +555,11 @@ mod tests {
         for folder in ["work", "beside"] {
             fs::create_dir_all(real.join(folder)).unwrap();
         }
+        let dir = TeamDir::create(&workspace.join(".team")).unwrap();
+        let files = FileAccess::open(&dir, &AgentName::lead(), &workspace, None).unwrap();
         let absolute = real.join("beside/notes.txt");
         for path in ["../beside/notes.txt", absolute.to_str().unwrap()] {
-            let found = find_outside(&workspace, Path::new(path)).unwrap();
+            let found = files.find_outside(Path::new(path), Effect::Reads).unwrap();
             assert_eq!(found.path(), absolute, "{path}");
         }
         symlink("../beside", real.join("work/out")).unwrap();
@@ -576,7 +567,7 @@ mod tests {
         let refused =
             "out/notes.txt ../other/notes.txt ../work/a ../work/.team/config.json ../beside";
         for path in refused.split(' ') {
-            let found = find_outside(&workspace, Path::new(path));
+            let found = files.find_outside(Path::new(path), Effect::Reads);
             assert!(matches!(found, Err(SafePathError::Outside)), "{path}: {found:?}");
         }
     }

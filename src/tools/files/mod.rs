@@ -2,6 +2,7 @@
 
 mod access;
 mod apply_patch;
+mod attachments;
 mod changes;
 mod edit;
 mod image;

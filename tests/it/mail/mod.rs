@@ -1,5 +1,6 @@
 //! Mail: sending, draining, seals, bad messages and names, other implementations of the format.
 
+mod attachments;
 mod bad_messages;
 mod bad_names;
 mod bus;

@@ -55,6 +55,28 @@ fn a_command_sends_as_its_agent_after_it_has_ended() {
 }
 
 #[test]
+fn a_command_reads_what_came_with_a_message_and_neither_changes_nor_attaches_files() {
+    let Some(team) = team_with_program() else { return };
+    write(&team.workspace().join("data.csv"), "1,2,3\n");
+    team.team(&["send", "user", "the data", "--attach", "data.csv"]).expect(0);
+    let change = "echo x >> .team/attachments/*/data.csv; rm .team/attachments/*/data.csv";
+    let said = results_of(
+        &team,
+        &[
+            "cat .team/attachments/*/data.csv",
+            change,
+            "./team send lead typed --attach data.csv",
+            "cat .team/attachments/*/data.csv",
+        ],
+    );
+    assert_eq!((said[0].as_str(), said[3].as_str()), ("1,2,3\n", "1,2,3\n"), "{said:?}");
+    assert!(said[1].contains("[exit code 1]"), "{said:?}");
+    assert!(said[2].contains("--attach does not work here"), "{said:?}");
+    assert_eq!(count_of(&team, "typed"), 0);
+    assert_left_in_order(&team);
+}
+
+#[test]
 fn a_line_that_cannot_be_sent_is_named_in_the_result() {
     let Some(team) = team_with_program() else { return };
     let order =
