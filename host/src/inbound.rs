@@ -1,7 +1,7 @@
 //! The task for mail that comes: appends it, and acknowledges it to its source and to the carrier, in this order.
 
 use crate::carrier::{Carrier, Frame, Reply};
-use crate::copies::fetch_attachment;
+use crate::copies::{Transfers, fetch_attachment};
 use crate::offload::offload;
 use agent_team::bus::Bus;
 use agent_team::relay::{
@@ -12,6 +12,7 @@ use agent_team::store::relay::HostIdentity;
 use agent_team::wire::attachment::Attachment;
 use agent_team::wire::carried::{Acknowledgement, HostName, ProgressQuestion, RELAY_PROTOCOL};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -21,6 +22,9 @@ const MOST_FRAMES: usize = 64;
 
 /// The number of deliveries after which a frame that cannot be appended is left to its source.
 const MOST_DELIVERIES: i64 = 6;
+
+/// The most frames of a host at a time that stay because their lines wait for attachments.
+const MOST_KEPT: usize = 16;
 
 /// The pause after a failure of the disk.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -49,6 +53,8 @@ pub(crate) enum InboundEvent {
     },
     /// Lines have waited for an attachment.
     Attachment {
+        /// The host that was to give it.
+        host: HostName,
         attachment: Attachment,
         /// The outcome of the transfer.
         outcome: AttachmentOutcome,
@@ -62,6 +68,7 @@ pub(crate) struct InboundTask {
     pub(crate) identity: HostIdentity,
     pub(crate) bus: Arc<Bus>,
     pub(crate) placements: KnownPlacements,
+    pub(crate) transfers: Transfers,
     /// The way for what it begins itself.
     pub(crate) events: mpsc::WeakUnboundedSender<InboundEvent>,
 }
@@ -153,10 +160,16 @@ impl InboundTask {
     async fn confirm(&self, frames: Vec<Frame>, arrived: Arrived) {
         self.send_acknowledgements(&arrived.acknowledgements).await;
         arrived.attachments.into_iter().for_each(|(host, it)| self.fetch(host, it));
-        let later = arrived.later.into_iter().chain(std::iter::repeat(false));
-        for (frame, later) in frames.into_iter().zip(later) {
-            // One that waits for longer is sent again by its source: the frames of one host must not fill the place of all.
-            if later && frame.deliveries() < MOST_DELIVERIES {
+        let awaits_files = arrived.awaits_files.into_iter().chain(std::iter::repeat(false));
+        let later = arrived.later.into_iter().chain(std::iter::repeat(false)).zip(awaits_files);
+        let mut kept: BTreeMap<String, usize> = BTreeMap::new();
+        for (frame, (later, awaits_files)) in frames.into_iter().zip(later) {
+            // A source that is away cannot send it again. One that waits for another reason is left to its source: the frames of
+            // one host must not fill the place of all.
+            let kept = kept.entry(frame.from.clone()).or_default();
+            let is_kept = awaits_files && *kept < MOST_KEPT;
+            if later && (is_kept || frame.deliveries() < MOST_DELIVERIES) {
+                *kept += usize::from(awaits_files);
                 frame.try_again_later().await;
             } else {
                 frame.acknowledge().await;
@@ -174,13 +187,20 @@ impl InboundTask {
         }
     }
 
-    /// Begins to fetch an attachment. What becomes of it is an event.
+    /// Begins to fetch an attachment, unless that is done. The outcome is an event.
     fn fetch(&self, host: HostName, attachment: Attachment) {
+        let Some(turn) = self.transfers.begin(&host, &attachment) else { return };
         let (carrier, dir, events) = (self.carrier.clone(), self.dir.clone(), self.events.clone());
+        let placements = self.placements.clone();
         tokio::spawn(async move {
-            let outcome = fetch_attachment(&carrier, &dir, &host, &attachment).await;
+            let place = turn.place().await;
+            let mut outcome = fetch_attachment(&carrier, &dir, &host, &attachment).await;
+            if outcome == AttachmentOutcome::Later && placements.is_given_up(&host) {
+                outcome = AttachmentOutcome::Missing;
+            }
+            drop((place, turn));
             if let Some(events) = events.upgrade() {
-                drop(events.send(InboundEvent::Attachment { attachment, outcome }));
+                drop(events.send(InboundEvent::Attachment { host, attachment, outcome }));
             }
         });
     }
@@ -198,8 +218,8 @@ impl InboundTask {
 
     async fn answer(&self, mut inbound: Inbound, event: InboundEvent) -> Inbound {
         match event {
-            InboundEvent::Attachment { attachment, outcome } => {
-                let told = inbound.attachment_came(&attachment, outcome);
+            InboundEvent::Attachment { host, attachment, outcome } => {
+                let told = inbound.attachment_came((&host, &attachment), outcome);
                 self.send_acknowledgements(&told).await;
                 inbound
             }

@@ -1,7 +1,7 @@
 //! The work of the relay: its tasks, and what the carrier has for each of them.
 
 use crate::carrier::{Carrier, CarrierConfig, Incoming};
-use crate::copies::{self, TaskListCopies, WantedCopies};
+use crate::copies::{self, TaskListCopies, Transfers, WantedCopies};
 use crate::failure::HostFailure;
 use crate::inbound::{InboundEvent, InboundTask};
 use crate::input_end;
@@ -346,6 +346,7 @@ fn start_tasks(
         identity: identity.clone(),
         bus: Arc::clone(bus),
         placements: placements.clone(),
+        transfers: Transfers::default(),
         // It must not hold its own channel open.
         events: inbound.downgrade(),
     };

@@ -2,7 +2,7 @@
 
 use crate::bus::{Bus, BusError, EVERYBODY, Sent};
 use crate::error::{Exit, Failure, OrFail};
-use crate::store::attachments::{self, AttachError};
+use crate::store::attachments::{AttachError, AttachableFile};
 use crate::store::{StoreError, outbox};
 use crate::wire::AgentName;
 use crate::wire::attachment::{Attachment, MOST_ATTACHMENTS};
@@ -25,7 +25,7 @@ pub(crate) fn put_into_outbox(outbox: &Path, to: &str, text: &str) -> Result<(),
     outbox::append(outbox, &line).or_fail(what, "send it after this command, in another one")
 }
 
-/// Keeps copies of files for a message. Fails before it copies one if the message could not be sent.
+/// Keeps copies of files for a message. Fails before it copies one if a file or the recipient is none.
 pub(crate) fn attached(
     bus: &Bus,
     from: &AgentName,
@@ -41,19 +41,26 @@ pub(crate) fn attached(
         let hint = "attach an archive (tar), or send several messages";
         return Err(Failure::new(Exit::Failure, "nothing was sent", why, hint));
     }
-    let keep = |path: &PathBuf| {
-        attachments::keep(bus.dir(), path, bus.fsync()).map_err(|why| {
-            let hint = match why {
-                AttachError::Unreadable(_) => "give the path of a file that you can read",
-                AttachError::Name(_) => "rename the file",
-                AttachError::TooLarge(..) => "commit it, or put it where the other host finds it",
-                AttachError::Store(_) => "check permissions and free space, and try again",
-            };
-            let what = format!("nothing was sent: {} cannot be attached", path.display());
-            Failure::new(Exit::Failure, what, why.to_string(), hint)
-        })
+    let opened = paths.iter().map(|path| {
+        let file = AttachableFile::open(path).map_err(|why| not_attached(path, &why))?;
+        Ok((path, file))
+    });
+    let opened = opened.collect::<Result<Vec<_>, Failure>>()?;
+    let keep = |(path, file): (&PathBuf, AttachableFile)| {
+        file.keep(bus.dir(), bus.fsync()).map_err(|why| not_attached(path, &why))
     };
-    paths.iter().map(keep).collect()
+    opened.into_iter().map(keep).collect()
+}
+
+fn not_attached(path: &Path, why: &AttachError) -> Failure {
+    let hint = match why {
+        AttachError::Unreadable(_) => "give the path of a file that you can read",
+        AttachError::Name(_) => "rename the file",
+        AttachError::TooLarge(..) => "commit it, or put it where the other host finds it",
+        AttachError::Store(_) => "check permissions and free space, and try again",
+    };
+    let what = format!("nothing was sent: {} cannot be attached", path.display());
+    Failure::new(Exit::Failure, what, why.to_string(), hint)
 }
 
 /// Sends a message to all members and the lead. Fails if there is no recipient.

@@ -268,7 +268,11 @@ impl Bus {
         if EVERYBODY.contains(&to) {
             return Err(BusError::Everybody(to.into()));
         }
-        self.permit(from, &AgentName::mailbox(to)?, Priority::Data)
+        let to = AgentName::mailbox(to)?;
+        if *from == to && !to.is_user() {
+            return Err(BusError::SelfSend(to));
+        }
+        self.permit(from, &to, Priority::Data)
     }
 
     /// Sends a message; returns its id. After `Ok`, the message is delivered exactly once.

@@ -22,7 +22,7 @@ fn kept(on: &Host, content: &[u8]) -> Attachment {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plot.png");
     File::create(&path).unwrap().write_all(content).unwrap();
-    attachments::keep(&on.dir, &path, Fsync::Never).unwrap()
+    attachments::AttachableFile::open(&path).unwrap().keep(&on.dir, Fsync::Never).unwrap()
 }
 
 fn send(from: &Host, to: &str, text: &str, files: &[Attachment]) {
@@ -65,13 +65,14 @@ fn a_line_waits_for_its_attachment_and_those_after_it_wait_behind_it() {
     let arrived = bring(&mut inbound, &mut out);
     assert_eq!(arrived.appended, 2, "what does not wait behind it");
     assert_eq!(arrived.attachments, [(host("a"), plot.clone())]);
-    assert!(arrived.later.iter().all(|later| *later));
+    assert!(arrived.later.iter().chain(&arrived.awaits_files).all(|it| *it), "{arrived:?}");
     assert_eq!(bring(&mut inbound, &mut out).attachments, [], "it is asked for once");
     // It did not come: with the line, it is asked for again.
-    assert_eq!(inbound.attachment_came(&plot, AttachmentOutcome::Later), []);
+    assert_eq!(inbound.attachment_came((&host("a"), &plot), AttachmentOutcome::Later), []);
     assert_eq!(bring(&mut inbound, &mut out).attachments, [(host("a"), plot.clone())]);
-    attachments::write_part(&b.dir, &plot, (0, b"a plot")).unwrap();
-    assert!(asks_again(&inbound.attachment_came(&plot, AttachmentOutcome::Here)));
+    attachments::write_part(&b.dir, &host("a"), &plot, (0, b"a plot")).unwrap();
+    assert!(attachments::finish(&b.dir, &host("a"), &plot).unwrap());
+    assert!(asks_again(&inbound.attachment_came((&host("a"), &plot), AttachmentOutcome::Here)));
     assert_eq!(bring(&mut inbound, &mut out).appended, 2);
     let mail = inbox(&b, "carol");
     let texts: Vec<_> = mail.iter().map(|it| it["content"].as_str().unwrap()).collect();
@@ -93,11 +94,31 @@ fn a_line_comes_without_an_attachment_that_is_not_to_be_had_and_says_so() {
     out.take_in().unwrap();
     let mut inbound = b.inbound();
     assert_eq!(bring(&mut inbound, &mut out).appended, 0);
-    assert!(asks_again(&inbound.attachment_came(&plot, AttachmentOutcome::Missing)));
+    assert!(asks_again(&inbound.attachment_came((&host("a"), &plot), AttachmentOutcome::Missing)));
     assert_eq!(bring(&mut inbound, &mut out).appended, 1);
     let here = Attachment::all_of(&inbox(&b, "carol")[0]);
     assert!(here[0].missing, "{here:?}");
     assert!(here[0].path.starts_with(b.dir.root().to_str().unwrap()));
+    // What is sent later is asked for again, and the word of this host says nothing of what another one has.
+    send(&a, "carol", "see the plot once more", std::slice::from_ref(&plot));
+    out.take_in().unwrap();
+    let arrived = bring(&mut inbound, &mut out);
+    assert_eq!((arrived.appended, arrived.attachments), (0, vec![(host("a"), plot.clone())]));
+    let other = host("c");
+    assert_eq!(inbound.attachment_came((&other, &plot), AttachmentOutcome::Missing), []);
+    assert_eq!(bring(&mut inbound, &mut out).appended, 0);
+}
+
+#[test]
+fn nothing_is_fetched_for_a_line_that_is_refused() {
+    let (a, b) = (sender(), Host::new("b", &[("alice", Some("a"))]));
+    let plot = kept(&a, b"a plot");
+    send(&a, "carol", "see the plot", &[plot]);
+    let mut out = a.outbound();
+    out.take_in().unwrap();
+    let arrived = bring(&mut b.inbound(), &mut out);
+    assert_eq!((arrived.appended, arrived.attachments), (0, Vec::new()));
+    assert_eq!(arrived.acknowledgements[0].1.links[0].refused.len(), 1);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::store::relay::Link;
 use crate::store::{StoreError, TeamDir, attachments};
 use crate::wire::attachment::{ATTACHMENTS, Attachment, set_attachments};
 use crate::wire::carried::HostName;
+use crate::wire::file_view::ContentHash;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,37 +20,70 @@ pub enum AttachmentOutcome {
     Later,
 }
 
+/// A file that a host is to give. The word of one host about a file says nothing of that of another.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct AwaitedFile {
+    host: HostName,
+    hash: ContentHash,
+    bytes: u64,
+    name: String,
+}
+
+impl AwaitedFile {
+    fn of(host: &HostName, attachment: &Attachment) -> Self {
+        let Attachment { bytes, hash, .. } = attachment;
+        let name = attachment.name().to_owned();
+        Self { host: host.clone(), hash: hash.clone(), bytes: *bytes, name }
+    }
+}
+
 /// The attachments for which lines wait.
 #[derive(Debug, Default)]
 pub(super) struct AwaitedAttachments {
-    links: BTreeMap<Attachment, BTreeSet<Link>>,
+    links: BTreeMap<AwaitedFile, BTreeSet<Link>>,
     /// Those that nobody was told of yet.
     new: Vec<(HostName, Attachment)>,
-    missing: BTreeSet<Attachment>,
+    /// Those that are not to be had. Their lines come without them; one that comes later asks again.
+    missing: BTreeMap<AwaitedFile, BTreeSet<Link>>,
 }
 
 impl AwaitedAttachments {
-    /// Whether a line of a link must wait for an attachment.
-    pub(super) fn must_wait(&mut self, dir: &TeamDir, link: &Link, line: &str) -> bool {
-        let mut must_wait = false;
-        for attachment in attachments_in(line) {
+    /// Returns those attachments of a line of a link for which it must wait.
+    pub(super) fn lacking(&self, dir: &TeamDir, link: &Link, line: &str) -> Vec<Attachment> {
+        let is_lacking = |attachment: &Attachment| {
+            let file = AwaitedFile::of(&link.host, attachment);
+            let is_missing = self.missing.get(&file).is_some_and(|links| links.contains(link));
             let is_here = || {
-                attachments::is_here(dir, &attachment).unwrap_or_else(|why| {
+                attachments::is_here(dir, attachment).unwrap_or_else(|why| {
                     tracing::warn!(%why, "the attachments cannot be read");
                     false
                 })
             };
-            if self.missing.contains(&attachment) || is_here() {
-                continue;
-            }
-            must_wait = true;
-            let links = self.links.entry(attachment.clone()).or_default();
-            if links.is_empty() {
-                self.new.push((link.host.clone(), attachment));
-            }
-            links.insert(link.clone());
+            !is_missing && !is_here()
+        };
+        attachments_in(line).into_iter().filter(is_lacking).collect()
+    }
+
+    /// Notes that a line of a link waits for an attachment.
+    pub(super) fn wait(&mut self, link: &Link, attachment: Attachment) {
+        let links = self.links.entry(AwaitedFile::of(&link.host, &attachment)).or_default();
+        if links.is_empty() {
+            self.new.push((link.host.clone(), attachment));
         }
-        must_wait
+        links.insert(link.clone());
+    }
+
+    /// Whether a line of a link waits.
+    pub(super) fn holds_up(&self, link: &Link) -> bool {
+        self.links.values().any(|links| links.contains(link))
+    }
+
+    /// Notes that a line of a link was appended.
+    pub(super) fn appended(&mut self, link: &Link) {
+        self.missing.retain(|_, links| {
+            links.remove(link);
+            !links.is_empty()
+        });
     }
 
     /// Returns the attachments that have been awaited since the last call.
@@ -57,17 +91,18 @@ impl AwaitedAttachments {
         std::mem::take(&mut self.new)
     }
 
-    /// Notes what has become of an attachment. Returns the links whose lines go on.
+    /// Notes the outcome of a transfer. Returns the links whose lines go on.
     pub(super) fn came(
         &mut self,
-        attachment: &Attachment,
+        (host, attachment): (&HostName, &Attachment),
         outcome: AttachmentOutcome,
     ) -> BTreeSet<Link> {
-        let links = self.links.remove(attachment).unwrap_or_default();
+        let file = AwaitedFile::of(host, attachment);
+        let links = self.links.remove(&file).unwrap_or_default();
         match outcome {
             AttachmentOutcome::Here => links,
             AttachmentOutcome::Missing => {
-                self.missing.insert(attachment.clone());
+                self.missing.entry(file).or_default().extend(links.iter().cloned());
                 links
             }
             AttachmentOutcome::Later => BTreeSet::new(),

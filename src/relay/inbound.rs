@@ -43,6 +43,8 @@ pub struct Arrived {
     pub acknowledgements: Vec<(HostName, Acknowledgement)>,
     /// Whether each frame is to be brought again later: some of its lines could not be appended yet.
     pub later: Vec<bool>,
+    /// Whether each frame has lines that wait for attachments.
+    pub awaits_files: Vec<bool>,
     /// The number of lines that were appended.
     pub appended: u64,
     /// The attachments for which lines wait, each with the host that has it. They are named once.
@@ -125,6 +127,13 @@ impl Inbound {
             self.is_unfinished(frame.as_ref()) && !frame.as_ref().is_some_and(is_behind_gap)
         };
         arrived.later = parsed.iter().map(later).collect();
+        let awaits_files = |frame: &Option<Frame>| {
+            let awaits = |frame: &Frame| {
+                frame.lines.iter().any(|line| self.awaited.holds_up(&link_of(frame, line)))
+            };
+            frame.as_ref().is_some_and(awaits)
+        };
+        arrived.awaits_files = parsed.iter().map(awaits_files).collect();
         arrived.acknowledgements = self.acknowledgements(&touched, &gaps);
         arrived.attachments = self.awaited.take_new();
         Ok(arrived)
@@ -134,10 +143,10 @@ impl Inbound {
     /// are told: to send them again.
     pub fn attachment_came(
         &mut self,
-        attachment: &Attachment,
+        (host, attachment): (&HostName, &Attachment),
         outcome: AttachmentOutcome,
     ) -> Vec<(HostName, Acknowledgement)> {
-        let links = self.awaited.came(attachment, outcome);
+        let links = self.awaited.came((host, attachment), outcome);
         self.acknowledgements(&links, &links)
     }
 
@@ -185,9 +194,27 @@ impl Inbound {
 
     /// Whether a line cannot be appended yet: its attachments come first.
     fn must_wait(&mut self, link: &Link, line: &FrameLine) -> bool {
-        self.is_place_unknown(link, line)
-            || (link.host != self.identity.host
-                && self.awaited.must_wait(&self.dir, link, line.line.get()))
+        self.is_place_unknown(link, line) || self.awaits_files(link, line)
+    }
+
+    /// Whether a line waits for attachments. One that is refused does not, and nothing is fetched for it.
+    fn awaits_files(&mut self, link: &Link, line: &FrameLine) -> bool {
+        // A line of this host has its files here, or nowhere.
+        if link.host == self.identity.host {
+            return false;
+        }
+        let lacking = self.awaited.lacking(&self.dir, link, line.line.get());
+        let to = AgentName::mailbox(&link.to);
+        let (false, Ok(to)) = (lacking.is_empty(), to) else { return false };
+        match self.judge_line(link, &to, line) {
+            Ok(Err(_refused)) => return false,
+            Ok(Ok(_)) => {}
+            Err(why) => tracing::warn!(%why, "a line with attachments cannot be judged yet"),
+        }
+        for attachment in lacking {
+            self.awaited.wait(link, attachment);
+        }
+        true
     }
 
     /// Whether a line that says whence it came there can be judged only once the place of its recipient is known.
@@ -224,6 +251,9 @@ impl Inbound {
         let (mut next, mut again) = (Vec::new(), Vec::new());
         for (lines, verdicts) in new.into_iter().zip(&judged) {
             let end = self.append_link(&lines, verdicts, arrived)?;
+            if end.next > lines.first {
+                self.awaited.appended(&lines.link);
+            }
             next.push(end.next);
             match end.why {
                 None => drop(self.held_up.remove(&lines.link)),

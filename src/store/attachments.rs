@@ -1,4 +1,5 @@
-//! The copies of files that came with messages: `attachments/HASH/NAME`. What is not whole yet is in `attachments/.part/`.
+//! The copies of files that came with messages: `attachments/HASH/NAME`. Those that are not whole yet are in
+//! `attachments/.part/`.
 //!
 //! *Invariants:* a copy is whole or not there, and never changed. It is durable before a line names it. The folder is made by
 //! the first attachment.
@@ -7,8 +8,10 @@ use super::file::atomic::{Fsync, remove, sync_data, sync_folder, sync_parent};
 use super::file::read::{known_if_there, names_in, open_if_there};
 use super::teamdir::make_folder;
 use super::{StoreError, TeamDir};
-use crate::os::file::{Access, At, FileError, open, open_or_create};
+use crate::os::file::{Access, At, FileError, create_new, open, open_or_create};
+use crate::os::safe_path::anywhere;
 use crate::wire::attachment::{Attachment, MAX_ATTACHMENT_BYTES, is_attachment_name};
+use crate::wire::carried::HostName;
 use crate::wire::file_view::{ContentHash, ContentHasher};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -24,8 +27,8 @@ const PIECE_BYTES: usize = 64 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// The file cannot be read, or is none.
-    #[error(transparent)]
-    Unreadable(FileError),
+    #[error("{0}")]
+    Unreadable(String),
     /// A file of this name cannot be on every host.
     #[error("{0:?} is no name for an attachment: at most 200 bytes, without control characters")]
     Name(String),
@@ -37,54 +40,76 @@ pub enum AttachError {
     Store(#[from] StoreError),
 }
 
-/// Keeps a copy of a file in the team folder, for messages.
-///
-/// # Errors
-/// The path leads to no file, or the file is too large, or cannot be read or copied.
-pub fn keep(dir: &TeamDir, path: &Path, fsync: Fsync) -> Result<Attachment, AttachError> {
-    let path = fs::canonicalize(path).at(path).map_err(AttachError::Unreadable)?;
-    let file = open(&path, Access::Read).map_err(AttachError::Unreadable)?;
-    keep_file(dir, &path, file, fsync)
+/// A file that can be attached, open. It is copied only if the message can be sent.
+#[derive(Debug)]
+pub struct AttachableFile {
+    name: String,
+    file: File,
 }
 
-/// Keeps a copy of an open file, which has the name of this path.
-pub(crate) fn keep_file(
-    dir: &TeamDir,
-    path: &Path,
-    mut file: File,
-    fsync: Fsync,
-) -> Result<Attachment, AttachError> {
-    static COPIES: AtomicU64 = AtomicU64::new(0);
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if !is_attachment_name(&name) || name.contains(char::REPLACEMENT_CHARACTER) {
-        return Err(AttachError::Name(name));
+impl AttachableFile {
+    /// Opens a file, which may belong to anybody.
+    ///
+    /// # Errors
+    /// The path leads to no file, or to one that is too large or cannot be read.
+    pub fn open(path: &Path) -> Result<Self, AttachError> {
+        let real =
+            fs::canonicalize(path).map_err(|why| AttachError::Unreadable(why.to_string()))?;
+        let opened = anywhere(&real).and_then(|place| place.open());
+        let file = opened.map_err(|why| AttachError::Unreadable(format!("it {why}")))?;
+        let file = file.ok_or_else(|| AttachError::Unreadable("it is gone".into()))?;
+        Self::of(&real, file)
     }
-    let size = file.metadata().at(path).map_err(AttachError::Unreadable)?.len();
-    if size > MAX_ATTACHMENT_BYTES {
-        return Err(AttachError::TooLarge(name, size));
-    }
-    make_parts_folder(dir)?;
-    let number = COPIES.fetch_add(1, Ordering::Relaxed);
-    let part = dir.attachment_part(&format!("{}-{number}", process::id()));
-    let kept = copy(&mut file, &part).map_err(AttachError::from).and_then(|(hash, bytes)| {
-        if bytes > MAX_ATTACHMENT_BYTES {
-            return Err(AttachError::TooLarge(name.clone(), bytes));
+
+    /// Takes an open file, which has the name of this path.
+    pub(crate) fn of(path: &Path, file: File) -> Result<Self, AttachError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !is_attachment_name(&name) || name.contains(char::REPLACEMENT_CHARACTER) {
+            return Err(AttachError::Name(name));
         }
-        let path = dir.attachment(hash.as_str(), &name).to_string_lossy().into_owned();
-        let attachment = Attachment { path, bytes, hash, missing: false };
-        put(dir, &attachment, &part, fsync)?;
-        Ok(attachment)
-    });
-    remove(&part).map_err(StoreError::from)?;
-    kept
+        let known = file.metadata().map_err(|why| AttachError::Unreadable(why.to_string()))?;
+        if known.len() > MAX_ATTACHMENT_BYTES {
+            return Err(AttachError::TooLarge(name, known.len()));
+        }
+        Ok(Self { name, file })
+    }
+
+    /// Keeps a copy in the team folder.
+    ///
+    /// # Errors
+    /// The file has become too large, or cannot be copied.
+    pub fn keep(self, dir: &TeamDir, fsync: Fsync) -> Result<Attachment, AttachError> {
+        let Self { name, file } = self;
+        make_parts_folder(dir)?;
+        let (part, mut copy) = new_part(dir)?;
+        let copied =
+            hash_of(&mut file.take(MAX_ATTACHMENT_BYTES + 1), |piece| copy.write_all(piece));
+        let copied = copied.at(&part).map_err(|why| AttachError::Store(why.into()));
+        let kept = copied.and_then(|(hash, bytes)| {
+            if bytes > MAX_ATTACHMENT_BYTES {
+                return Err(AttachError::TooLarge(name.clone(), bytes));
+            }
+            let path = dir.attachment(hash.as_str(), &name).to_string_lossy().into_owned();
+            let attachment = Attachment { path, bytes, hash, missing: false };
+            put(dir, &attachment, &part, fsync)?;
+            Ok(attachment)
+        });
+        remove(&part).map_err(StoreError::from)?;
+        kept
+    }
 }
 
-/// Copies a file, and one byte more than is allowed at most.
-fn copy(file: &mut File, part: &Path) -> Result<(ContentHash, u64), StoreError> {
-    let mut copy = open_or_create(part, Access::Update)?;
-    copy.set_len(0).at(part)?;
-    let copied = hash_of(&mut file.take(MAX_ATTACHMENT_BYTES + 1), |piece| copy.write_all(piece));
-    Ok(copied.at(part)?)
+/// Creates the file of a copy that is not whole yet. Programs of several machines or containers may share the folder.
+fn new_part(dir: &TeamDir) -> Result<(PathBuf, File), StoreError> {
+    static COPIES: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let number = COPIES.fetch_add(1, Ordering::Relaxed);
+        let path = dir.attachment_part(&format!("{}-{number}", process::id()));
+        match create_new(&path, Access::Update) {
+            Err(FileError::Io(_, why)) if why.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return Ok((path, created?)),
+        }
+    }
 }
 
 /// Reads to the end. Returns the hash and the number of bytes.
@@ -159,39 +184,58 @@ pub fn read_part(
     Ok(Some(bytes))
 }
 
-/// Returns the number of bytes of an attachment that have come from another host so far.
+/// The file of an attachment that comes from another host. No other transfer has the same: a host that gives something else spoils
+/// its own.
+fn part_from(dir: &TeamDir, host: &HostName, attachment: &Attachment) -> PathBuf {
+    let Attachment { bytes, hash, .. } = attachment;
+    let name = ContentHash::of(attachment.name().as_bytes());
+    dir.attachment_part(&format!("{host}.{}.{bytes}.{}", hash.as_str(), name.as_str()))
+}
+
+/// Returns the number of bytes of an attachment that have come from another host so far; `None` before the first part.
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn bytes_that_came(dir: &TeamDir, attachment: &Attachment) -> Result<u64, StoreError> {
-    let known = known_if_there(&dir.attachment_part(attachment.hash.as_str()))?;
-    Ok(known.map_or(0, |known| known.len()))
+pub fn bytes_that_came(
+    dir: &TeamDir,
+    host: &HostName,
+    attachment: &Attachment,
+) -> Result<Option<u64>, StoreError> {
+    let known = known_if_there(&part_from(dir, host, attachment))?;
+    Ok(known.map(|known| known.len()))
 }
 
-/// Writes bytes of an attachment that have come from another host. Once all have come, it gets its name, unless its content is
-/// another one: then what has come is removed.
+/// Writes bytes of an attachment that have come from another host.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn write_part(
     dir: &TeamDir,
+    host: &HostName,
     attachment: &Attachment,
     (offset, bytes): (u64, &[u8]),
 ) -> Result<(), StoreError> {
     make_parts_folder(dir)?;
-    let part = dir.attachment_part(attachment.hash.as_str());
-    let mut file = open_or_create(&part, Access::Update)?;
-    file.write_all_at(bytes, offset).at(&part)?;
-    if offset + (bytes.len() as u64) < attachment.bytes {
-        return Ok(());
-    }
-    // The position of the descriptor is still at the beginning.
-    let (hash, size) = hash_of(&mut file, |_| Ok(())).at(&part)?;
-    if hash == attachment.hash && size == attachment.bytes {
-        put(dir, attachment, &part, Fsync::Always)
+    let part = part_from(dir, host, attachment);
+    let file = open_or_create(&part, Access::Update)?;
+    Ok(file.write_all_at(bytes, offset).at(&part)?)
+}
+
+/// Gives an attachment of which all bytes have come its name. Returns whether it is what it should be; if not, what has come is
+/// removed.
+///
+/// # Errors
+/// The file cannot be read or renamed. What has come stays.
+pub fn finish(dir: &TeamDir, host: &HostName, attachment: &Attachment) -> Result<bool, StoreError> {
+    let part = part_from(dir, host, attachment);
+    let (hash, bytes) = hash_of(&mut open(&part, Access::Read)?, |_| Ok(())).at(&part)?;
+    let is_it = hash == attachment.hash && bytes == attachment.bytes;
+    if is_it {
+        put(dir, attachment, &part, Fsync::Always)?;
     } else {
-        Ok(remove(&part)?)
+        remove(&part)?;
     }
+    Ok(is_it)
 }
 
 /// Returns all copies, and what is left of unfinished ones.
@@ -218,6 +262,10 @@ mod tests {
     use super::*;
     use crate::store::test_team;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn keep(dir: &TeamDir, path: &Path, fsync: Fsync) -> Result<Attachment, AttachError> {
+        AttachableFile::open(path)?.keep(dir, fsync)
+    }
 
     fn write(path: &Path, content: &[u8]) {
         File::create(path).unwrap().write_all(content).unwrap();
@@ -273,15 +321,24 @@ mod tests {
         let path = folder.path().join("data");
         write(&path, b"0123456789");
         let sent = keep(&dir, &path, Fsync::Never).unwrap();
+        let [from, liar] = ["ann", "liar"].map(|host| HostName::parse(host).unwrap());
+        let came = |host| bytes_that_came(&other, host, &sent).unwrap();
         assert_eq!(read_part(&dir, &sent, (8, 100)).unwrap().unwrap(), b"89");
         assert_eq!(read_part(&other, &sent, (0, 100)).unwrap(), None);
-        write_part(&other, &sent, (0, b"01234")).unwrap();
-        assert_eq!(bytes_that_came(&other, &sent).unwrap(), 5);
-        assert!(!is_here(&other, &sent).unwrap());
-        write_part(&other, &sent, (5, b"56780")).unwrap();
-        assert!(!is_here(&other, &sent).unwrap(), "that is something else");
-        assert_eq!(bytes_that_came(&other, &sent).unwrap(), 0);
-        write_part(&other, &sent, (0, b"0123456789")).unwrap();
+        write_part(&other, &from, &sent, (0, b"01234")).unwrap();
+        // Another host that knows the hash spoils nothing, nor does another name or size.
+        write_part(&other, &liar, &sent, (0, b"0123456780")).unwrap();
+        assert!(!finish(&other, &liar, &sent).unwrap());
+        let short = Attachment { bytes: 1, ..sent.clone() };
+        write_part(&other, &from, &short, (0, b"x")).unwrap();
+        assert!(!finish(&other, &from, &short).unwrap());
+        assert_eq!((came(&from), came(&liar)), (Some(5), None));
+        write_part(&other, &from, &sent, (5, b"567890")).unwrap();
+        assert!(!finish(&other, &from, &sent).unwrap(), "that is too much");
+        assert_eq!(came(&from), None);
+        write_part(&other, &from, &sent, (0, b"0123456789")).unwrap();
+        assert!(!is_here(&other, &sent).unwrap(), "it is not verified yet");
+        assert!(finish(&other, &from, &sent).unwrap());
         assert!(is_here(&other, &sent).unwrap());
         assert_eq!(fs::read(path_of(&other, &sent)).unwrap(), b"0123456789");
         assert_eq!(files(&other).unwrap(), [path_of(&other, &sent)]);

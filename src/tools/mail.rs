@@ -5,7 +5,6 @@ use super::registry::{TALKS, Tool, ToolParts, parameters};
 use super::team_context::TeamContext;
 use crate::bus::Outgoing;
 use crate::store::asynchronous::offload;
-use crate::store::attachments::keep_file;
 use crate::store::unread;
 use crate::wire::hook::HookEvent;
 use crate::wire::inbox_block::{inbox_block, marked};
@@ -57,15 +56,14 @@ impl Tool for SendMessage {
         }
         let team = &parts.team;
         let files = parts.files.find_attached(&attach)?;
-        ask_to_send(team, 1, &to, &content).await?;
+        ask_to_send(team, 1, &to, &content, &attach).await?;
         let (bus, me, id) = (Arc::clone(&team.bus), team.me.clone(), team.message_id(call));
         let outgoing = Outgoing { id: Some(id), ..Outgoing::text(content) };
         let send = move || {
             if !files.is_empty() {
                 bus.check_recipient(&me, &to)?;
             }
-            let kept =
-                files.into_iter().map(|it| keep_file(bus.dir(), &it.path, it.file, bus.fsync()));
+            let kept = files.into_iter().map(|file| file.keep(bus.dir(), bus.fsync()));
             let kept = kept.collect::<Result<Vec<_>, _>>().map_err(ToolError::reply)?;
             bus.send(&me, &to, outgoing.with_attachments(&kept))?;
             Ok::<_, ToolError>(match bus.delay_of(&to) {
@@ -83,9 +81,13 @@ pub(super) async fn ask_to_send(
     count: usize,
     to: &str,
     content: &str,
+    attach: &[String],
 ) -> Result<(), ToolError> {
     team.reserve_sends(count).await?;
-    let fields = json!({ "to": to, "content": content });
+    let mut fields = json!({ "to": to, "content": content });
+    if let (Some(fields), false) = (fields.as_object_mut(), attach.is_empty()) {
+        fields.insert("attach".into(), attach.into());
+    }
     team.hooks.ask(HookEvent::MessageSent, fields).await
 }
 
@@ -128,7 +130,7 @@ impl Tool for Broadcast {
         let bus = Arc::clone(&team.bus);
         // The reachable agents include the sender and the person, who get no broadcast.
         let receivers = offload(move || bus.reachable()).await?.len().saturating_sub(2);
-        ask_to_send(team, receivers, "all", &self.content).await?;
+        ask_to_send(team, receivers, "all", &self.content, &[]).await?;
         let (bus, me, id) = (Arc::clone(&team.bus), team.me.clone(), team.message_id(call));
         let sent = offload(move || bus.broadcast(&me, &self.content, Some(&id))).await?;
         if sent.is_empty() {

@@ -44,24 +44,26 @@ pub(super) async fn part(
     offset: u64,
 ) -> Result<Option<Vec<u8>>, CopyFailure> {
     let question = |most| CopyQuestion::Part { path: path.clone(), id: id.into(), offset, most };
-    ask_for_part(carrier, host, question).await
+    let mut most = MOST_BYTES;
+    ask_for_part(carrier, host, question, &mut most).await
 }
 
-/// Asks for a part, with smaller ones if a large one does not come. `None` if the file is not there.
+/// Asks for a part of at most so many bytes, with smaller ones if a large one does not come. `None` if the file is not there.
 pub(super) async fn ask_for_part(
     carrier: &Carrier,
     host: &HostName,
     question: impl Fn(usize) -> CopyQuestion,
+    most: &mut usize,
 ) -> Result<Option<Vec<u8>>, CopyFailure> {
-    let mut most = MOST_BYTES;
     let answer = loop {
-        match ask(carrier, host, question(most)).await {
-            Err(CopyFailure::Carrier(CarrierError::Timeout { .. })) if most > FEWEST_BYTES => {
-                most = (most / 4).max(FEWEST_BYTES);
+        match ask(carrier, host, question(*most)).await {
+            Err(CopyFailure::Carrier(CarrierError::Timeout { .. })) if *most > FEWEST_BYTES => {
+                *most = (*most / 4).max(FEWEST_BYTES);
             }
             answer => break answer?,
         }
     };
+    *most = most.saturating_mul(2).min(MOST_BYTES);
     match parts::read(&answer) {
         GivenPart::Bytes(bytes) => Ok(Some(bytes)),
         GivenPart::Missing => Ok(None),

@@ -62,12 +62,14 @@ fn answer(
         // It is for all hosts: that of the recipient knows its hash by the line.
         CopyQuestion::Attachment { attachment, offset, most } => {
             let part = (offset, most.min(MOST_BYTES));
-            let bytes = if attachment.is_sound() {
-                attachments::read_part(dir, &attachment, part)?
-            } else {
-                None
+            let read = || {
+                attachments::read_part(dir, &attachment, part).unwrap_or_else(|why| {
+                    // The message must not wait for a file that cannot be read.
+                    tracing::warn!(%why, "an attachment is not given to another host");
+                    None
+                })
             };
-            Ok(parts::answer(bytes))
+            Ok(parts::answer(attachment.is_sound().then(read).flatten()))
         }
     }
 }

@@ -3,9 +3,11 @@
 use crate::lead::{Lead, said};
 use crate::machines::{Machine, Machines};
 use agent_team::wire::attachment::Attachment;
+use nix::sys::signal::Signal;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 fn write(path: &Path, content: &[u8]) {
     File::create(path).unwrap().write_all(content).unwrap();
@@ -109,6 +111,38 @@ fn a_file_that_its_host_has_no_more_is_missing_and_holds_up_nothing() {
     fs::remove_file(kept(ann).pop().unwrap()).unwrap();
     machines.network.heal("gpu1");
     let here = attached(&machines, gpu, "carol", "with a file");
+    assert!(here[0].missing, "{here:?}");
+    // Sent once more, it is asked for once more.
+    ann.team_ok(&["send", "carol", "with the file", "--attach", "gone.txt"]);
+    let here = attached(&machines, gpu, "carol", "with the file");
+    assert!(!here[0].missing, "{here:?}");
+    carol.kill().unwrap();
+    carol.wait().unwrap();
+}
+
+#[test]
+fn a_message_comes_without_its_file_if_its_host_is_lost_for_good() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1", "gpu2"]) else { return };
+    let mut carol = machines.get("ann").start_member("carol");
+    machines.wait_known("carol", true);
+    write(&machines.get("gpu1").folder().join("plot.png"), b"a plot");
+    // The line is at the server, and the file is only on gpu1.
+    machines.get_mut("ann").signal_relay(Signal::SIGSTOP);
+    machines.get("gpu1").team_ok(&["send", "carol", "the plot", "--attach", "plot.png"]);
+    machines
+        .eventually("the relay has taken it in", || machines.get("gpu1").inbox("carol").is_empty());
+    std::thread::park_timeout(Duration::from_secs(1));
+    machines.get_mut("gpu1").kill_all();
+    machines.get_mut("ann").signal_relay(Signal::SIGCONT);
+    let ann = machines.get("ann");
+    machines.eventually("gpu1 is away", || {
+        ann.team_ok(&["host", "ls"])
+            .lines()
+            .any(|line| line.starts_with("gpu1") && line.contains("away"))
+    });
+    assert!(!ann.has_mail("carol", "the plot"), "it waits for the file");
+    ann.team_ok(&["host", "give-up", "gpu1"]);
+    let here = attached(&machines, ann, "carol", "the plot");
     assert!(here[0].missing, "{here:?}");
     carol.kill().unwrap();
     carol.wait().unwrap();

@@ -378,6 +378,12 @@ impl Machine {
         self.member(name)?["alive"].as_bool()
     }
 
+    /// Returns the inbox of a name on this host.
+    pub(crate) fn inbox(&self, name: &str) -> String {
+        let path = self.dir.inbox(&AgentName::mailbox(name).unwrap());
+        fs::read_to_string(path).unwrap_or_default()
+    }
+
     /// Returns the transcript of a member of this host.
     pub(crate) fn transcript(&self, name: &str) -> String {
         let path = self.dir.transcript(&AgentName::mailbox(name).unwrap());

@@ -137,7 +137,7 @@ async fn send_one(
     content: String,
     team: &TeamContext,
 ) -> Result<(), ToolError> {
-    ask_to_send(team, 1, to, &content).await?;
+    ask_to_send(team, 1, to, &content, &[]).await?;
     let (bus, me, to) = (Arc::clone(&team.bus), team.me.clone(), to.to_owned());
     let mut outgoing = Outgoing { id: Some(format!("{me}:{id}")), ..Outgoing::text(content) };
     outgoing.extra.insert(VIA.into(), VIA_COMMAND.into());

@@ -275,7 +275,8 @@ impl FileAccess {
     ) -> Result<PermissionSubject, ToolError> {
         let path = self.find(path, effect)?.path();
         // A copy that came with a message is as good as a file of the workspace, also for an agent in a clone.
-        let subject = subject(&self.attachment(&path).unwrap_or_else(|| path.clone()));
+        let attachment = (effect == Effect::Reads).then(|| self.attachment(&path)).flatten();
+        let subject = subject(&attachment.unwrap_or_else(|| path.clone()));
         self.note_judged(call, vec![path]);
         Ok(subject)
     }

@@ -3,48 +3,47 @@
 use super::access::{FileAccess, is_guarded};
 use super::load::path_error;
 use crate::os::safe_path::{SafePath, SafePathError, anywhere};
+use crate::store::attachments::AttachableFile;
 use crate::tools::call::ToolError;
 use crate::wire::attachment::MOST_ATTACHMENTS;
 use crate::wire::tool::Effect;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// An open file that is attached to a message.
-#[derive(Debug)]
-pub(in crate::tools) struct AttachedFile {
-    pub(in crate::tools) path: PathBuf,
-    pub(in crate::tools) file: File,
-}
-
 impl FileAccess {
-    /// Opens the files of the workspace that a model attaches to a message. It may attach what it may read without asking.
+    /// Opens the files of the workspace that a model attaches to a message: those that it may read, and of which no rule says that
+    /// the person is asked first.
     pub(in crate::tools) fn find_attached(
         &self,
         paths: &[String],
-    ) -> Result<Vec<AttachedFile>, ToolError> {
+    ) -> Result<Vec<AttachableFile>, ToolError> {
         if paths.len() > MOST_ATTACHMENTS {
             return Err(ToolError::Reply(format!(
                 "{} files are more than {MOST_ATTACHMENTS}; attach an archive",
                 paths.len()
             )));
         }
-        let find = |path: &String| {
-            let refused = |why: &str| ToolError::Reply(format!("{path} {why}; nothing was sent"));
-            let spot = self.find(path, Effect::Reads)?;
-            let real = spot.path();
-            if real.is_absolute() && self.attachment(&real).is_none() {
-                return Err(refused("is outside your workspace: copy it there to attach it"));
-            }
-            let whole = self.workspace.path().join(&real);
-            let is_refused = self.limits.as_ref().is_some_and(|it| it.refuses(&whole));
-            if is_refused && self.attachment(&real).is_none() {
-                return Err(refused("is a file that you may not read"));
-            }
-            let file = spot.open().map_err(|why| path_error(path, &why))?;
-            let file = file.ok_or_else(|| refused("does not exist"))?;
-            Ok(AttachedFile { path: real, file })
-        };
-        paths.iter().map(find).collect()
+        paths.iter().map(|path| self.find_one_attached(path)).collect()
+    }
+
+    fn find_one_attached(&self, path: &str) -> Result<AttachableFile, ToolError> {
+        let refused = |why: &str| ToolError::Reply(format!("{path} {why}"));
+        let spot = self.find(path, Effect::Reads)?;
+        let real = spot.path();
+        if self.attachment(&real).is_some() {
+            return Err(refused("came with a message; copy it into your workspace to attach it"));
+        }
+        if real.is_absolute() {
+            return Err(refused("is outside your workspace; copy it there to attach it"));
+        }
+        let whole = self.workspace.path().join(&real);
+        let limits = [self.limits.as_ref(), self.search_limits()];
+        if limits.into_iter().flatten().any(|limits| limits.refuses(&whole)) {
+            return Err(refused("cannot be attached: you may not read it without being asked"));
+        }
+        let file = spot.open().map_err(|why| path_error(path, &why))?;
+        let file = file.ok_or_else(|| refused("does not exist; give the path of a file"))?;
+        AttachableFile::of(&real, file)
+            .map_err(|why| refused(&format!("cannot be attached: {why}")))
     }
 
     /// Returns the path of an attachment of the team below the folder around it; `None` for any other file.
@@ -79,12 +78,12 @@ impl FileAccess {
 mod tests {
     use super::*;
     use crate::protocol::permission::PermissionSubject;
-    use crate::store::{Fsync, attachments, test_team};
+    use crate::store::{Fsync, test_team};
     use crate::tools::call::Call;
     use crate::wire::AgentName;
     use serde_json::json;
-    use std::fs;
-    use std::io::{Read, Write};
+    use std::fs::{self, File};
+    use std::io::Write;
 
     fn write(path: &Path, content: &[u8]) {
         File::create(path).unwrap().write_all(content).unwrap();
@@ -99,16 +98,16 @@ mod tests {
             let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
             files.find_attached(&paths)
         };
-        let mut found = attach(&["plot.png", "./plot.png"]).unwrap();
-        let mut content = String::new();
-        found[0].file.read_to_string(&mut content).unwrap();
-        assert_eq!((content.as_str(), found.len()), ("a plot", 2));
+        let kept = attach(&["plot.png", "./plot.png"]).unwrap().pop().unwrap();
+        let kept = kept.keep(&dir, Fsync::Never).unwrap();
+        assert_eq!((kept.name(), fs::read(&kept.path).unwrap()), ("plot.png", b"a plot".to_vec()));
         for (path, why) in [
             ("none.png", "does not exist"),
             ("/etc/hostname", "outside your workspace"),
             ("../x", ""),
             (".", ""),
             ("", "is empty"),
+            (&kept.path, "came with a message"),
         ] {
             let said = attach(&["plot.png", path]).unwrap_err().to_string();
             assert!(said.contains(why), "{path}: {said}");
@@ -122,13 +121,13 @@ mod tests {
         let clone = tempfile::tempdir().unwrap();
         let files = FileAccess::open(&dir, &AgentName::lead(), clone.path(), None).unwrap();
         write(&folder.path().join("plot.png"), b"a plot");
-        let kept = attachments::keep(&dir, &folder.path().join("plot.png"), Fsync::Never).unwrap();
+        let plot = AttachableFile::open(&folder.path().join("plot.png")).unwrap();
+        let kept = plot.keep(&dir, Fsync::Never).unwrap();
         let call = Call { id: "1".into(), name: "read_file".into(), input: json!({}) };
         let judged = files.judge(&call, &kept.path, Effect::Reads).unwrap();
         let below = format!(".team/attachments/{}/plot.png", kept.hash.as_str());
         assert_eq!(judged, PermissionSubject::Path(below));
         files.find_judged(&call, &kept.path, Effect::Reads).unwrap().open().unwrap().unwrap();
-        files.find_attached(std::slice::from_ref(&kept.path)).unwrap();
         files.judge(&call, &kept.path, Effect::Changes).unwrap_err();
         let config = dir.config().display().to_string();
         files.judge(&call, &config, Effect::Reads).unwrap_err();

@@ -3,20 +3,21 @@
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct NatsWire {
     stream: BufReader<TcpStream>,
+    patience: Duration,
 }
 
 impl NatsWire {
-    /// Begins a session on a new connection. No read waits longer than `patience`.
+    /// Begins a session on a new connection. No answer is waited for longer than `patience`.
     pub(crate) fn open(stream: TcpStream, patience: Duration) -> Result<Self> {
         stream.set_read_timeout(Some(patience))?;
         stream.set_nodelay(true)?;
-        let mut wire = Self { stream: BufReader::new(stream) };
+        let mut wire = Self { stream: BufReader::new(stream), patience };
         wire.expect_line("INFO ")?;
         wire.send(b"CONNECT {\"verbose\":false,\"pedantic\":false}\r\nSUB reply 1\r\nPING\r\n")?;
         wire.expect_line("PONG")?;
@@ -35,9 +36,13 @@ impl NatsWire {
         Ok(line)
     }
 
-    /// Reads lines until one begins so, and answers pings meanwhile.
+    /// Reads lines until one begins so, and answers pings meanwhile: they are no sign that the line will come.
     fn expect_line(&mut self, start: &str) -> Result<String> {
+        let begun = Instant::now();
         loop {
+            if begun.elapsed() > self.patience {
+                return Err(ErrorKind::TimedOut.into());
+            }
             let line = self.read_line()?;
             if line.starts_with(start) {
                 return Ok(line);

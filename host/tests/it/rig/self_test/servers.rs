@@ -71,6 +71,14 @@ fn a_server_in_the_hub_keeps_its_store_when_it_is_killed() {
     assert_eq!(server.url(), "nats://198.18.0.1:4222");
 }
 
+/// The server pings more often than this test is patient.
+#[test]
+fn a_request_without_an_answer_ends_although_the_server_pings() {
+    let Some(server) = server_on_loopback(&ServerOptions::default()) else { return };
+    let mut wire = connect(server.address(), Duration::from_secs(3)).unwrap();
+    wire.request("nobody", b"").unwrap_err();
+}
+
 #[test]
 fn a_rolled_back_server_forgets_what_came_after_the_snapshot() {
     let Some((network, mut server)) = network_with_server(&ServerOptions::default()) else {
