@@ -1,7 +1,7 @@
 //! The task for mail that comes: appends it, and acknowledges it to its source and to the carrier, in this order.
 
 use crate::carrier::{Carrier, Frame, Reply};
-use crate::copies::{Transfers, fetch_attachment};
+use crate::copies::Transfers;
 use crate::offload::offload;
 use agent_team::bus::Bus;
 use agent_team::relay::{
@@ -189,16 +189,15 @@ impl InboundTask {
 
     /// Begins to fetch an attachment, unless that is done. The outcome is an event.
     fn fetch(&self, host: HostName, attachment: Attachment) {
-        let Some(turn) = self.transfers.begin(&host, &attachment) else { return };
+        let Some(transfer) = self.transfers.begin(&host, &attachment) else { return };
         let (carrier, dir, events) = (self.carrier.clone(), self.dir.clone(), self.events.clone());
         let placements = self.placements.clone();
         tokio::spawn(async move {
-            let place = turn.place().await;
-            let mut outcome = fetch_attachment(&carrier, &dir, &host, &attachment).await;
+            let mut outcome = transfer.run(&carrier, &dir).await;
             if outcome == AttachmentOutcome::Later && placements.is_given_up(&host) {
                 outcome = AttachmentOutcome::Missing;
             }
-            drop((place, turn));
+            drop(transfer);
             if let Some(events) = events.upgrade() {
                 drop(events.send(InboundEvent::Attachment { host, attachment, outcome }));
             }

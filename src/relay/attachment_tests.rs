@@ -99,7 +99,7 @@ fn a_line_comes_without_an_attachment_that_is_not_to_be_had_and_says_so() {
     let here = Attachment::all_of(&inbox(&b, "carol")[0]);
     assert!(here[0].missing, "{here:?}");
     assert!(here[0].path.starts_with(b.dir.root().to_str().unwrap()));
-    // What is sent later is asked for again, and the word of this host says nothing of what another one has.
+    // A later line asks for it again, and the word of this host says nothing of another one.
     send(&a, "carol", "see the plot once more", std::slice::from_ref(&plot));
     out.take_in().unwrap();
     let arrived = bring(&mut inbound, &mut out);

@@ -8,7 +8,7 @@ mod source;
 mod tasks;
 mod wanted;
 
-pub(crate) use attachments::{Transfers, fetch_attachment};
+pub(crate) use attachments::Transfers;
 pub(crate) use source::asked;
 pub(crate) use tasks::{ListVersion, TaskListCopies};
 pub(crate) use wanted::WantedCopies;

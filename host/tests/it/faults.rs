@@ -3,6 +3,7 @@
 use crate::machines::{Machines, SERVERS, variable};
 use crate::rig::faults::{self, Fault, FaultKind, FaultTarget, Moment, Plan, Schedule};
 use crate::rig::judge::Report;
+use crate::skips::skipped;
 use crate::traffic::{Place, Traffic, must_be_clean};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
@@ -136,15 +137,33 @@ fn no_mail_is_lost_by_all_faults_at_once() {
     check(&FaultKind::ALL);
 }
 
+/// The same for a cluster, only with `TEAM_MACHINES_CLUSTER=1`: after a fault, it may be without a leader for long.
+fn check_cluster(kinds: &[FaultKind]) {
+    if variable("TEAM_MACHINES_CLUSTER").is_none() {
+        skipped("faults of a cluster are tried by scripts/torture --machines --cluster");
+        return;
+    }
+    let Some(machines) = Machines::at_cluster_or_skip(&HOSTS) else { return };
+    run(machines, kinds, &[&HOSTS[..], &SERVERS].concat());
+}
+
 #[test]
 fn no_mail_is_lost_by_a_cluster_whose_servers_are_killed_or_cut_off() {
-    let Some(machines) = Machines::at_cluster_or_skip(&HOSTS) else { return };
-    let kinds = [
+    check_cluster(&[
         FaultKind::KillServer,
         FaultKind::KillServer,
         FaultKind::Cut,
         FaultKind::CutOut,
         FaultKind::CutIn,
-    ];
-    run(machines, &kinds, &[&HOSTS[..], &SERVERS].concat());
+    ]);
+}
+
+#[test]
+fn no_mail_is_lost_by_a_cluster_whose_servers_are_put_back_or_emptied() {
+    check_cluster(&[
+        FaultKind::KillServer,
+        FaultKind::RollBackServer,
+        FaultKind::ForgetServer,
+        FaultKind::Cut,
+    ]);
 }

@@ -236,6 +236,7 @@ fn replace(
     ann.team_ok(&["send", "carol", &format!("send alice \"before {term}\"")]);
     let before = format!("before {term}");
     machines.eventually("carol's word arrives", || ann.has_mail("alice", &before));
+    machines.eventually("her host knows that", || state_on(old, "ann").1 == 0);
     machines.network.cut(old_host);
     wait_away(machines, "ann", old_host);
     let said = ann.team_ok(&["host", "give-up", old_host]);
