@@ -31,17 +31,14 @@ parameters!(SendMessage {
     content: String = required(Text, ""),
     msg_type: Option<String> = optional(Word(&["message"]), ""),
     #[serde(default)]
-    attach: Vec<String> = optional(
-        TextList,
-        "paths of files of your workspace; the receiver gets a copy of each, also on another host"
-    ),
+    attach: Vec<String> = optional(TextList, "paths of files to send"),
 });
 
 impl Tool for SendMessage {
     const SPEC: ToolSpec = ToolSpec {
         name: "send_message",
-        description: "Send a message to one agent by name (a teammate, or `lead`, or `user`). It is \
-                      stored at once and wakes the receiver. An unknown or ended receiver is an error.",
+        description: "Send a message to an agent by name: a teammate, `lead` or `user`. It is stored \
+                      at once and wakes it. An unknown or ended one is an error.",
         compact: Some(CompactOffer::always(Audience::Both, "Send a message to one agent.")),
         after_crash: AfterCrash::Repeat,
         signal: Signal::SendsMessage,

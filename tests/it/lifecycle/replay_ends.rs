@@ -70,6 +70,10 @@ fn a_turn_that_the_end_cut_off_is_cut_off_again() {
             team.eventually("the command runs", || team.workspace().join("here").exists());
         } else {
             wait_for(&team, "lead", "tool_result", 1);
+            // Between the result and the next call, the end would cut off another turn.
+            team.eventually("the model is asked again", || {
+                team.roster()["lead"]["activity"] == "model"
+            });
         }
         wait_for(&team, "alice", "turn_end", 1);
         quit(&team, front);
