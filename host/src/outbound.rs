@@ -424,7 +424,9 @@ impl OutboundTask {
                 lane.moved = Instant::now();
                 lane.ask_after = ASK_AFTER;
                 // The next sign of life asks again; a lost answer is asked for after the usual time.
-                lane.is_asked = matches!(why, CarrierError::HostAway(_));
+                let is_away =
+                    matches!(why, CarrierError::HostAway(_) | CarrierError::KeyUnknown(_));
+                lane.is_asked = is_away;
                 return;
             }
         };

@@ -8,6 +8,7 @@ use super::receive;
 use super::refusal_log::RefusalLog;
 use super::storage::{Shared, Storage, StorageState};
 use super::timeouts::{LIBRARY_TIMEOUT, REQUEST_TIMEOUT};
+use agent_team::wire::carried::HostName;
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::kv::{Operation, UpdateError, UpdateErrorKind};
 use async_nats::jetstream::{self, consumer};
@@ -124,22 +125,29 @@ impl Carrier {
 
 impl Shared {
     /// Signs the value of a key.
-    fn sealed_value(&self, key: &str, value: &[u8]) -> Bytes {
-        self.trust.seal(&self.subjects.value(key), value)
+    fn signed_value(&self, key: &str, value: &[u8]) -> Bytes {
+        self.trust.sign(&self.subjects.value(key), value)
     }
 
-    /// Signs and publishes a message that nothing keeps.
-    pub(super) async fn publish(
+    /// Encrypts a message for a host, and signs it.
+    fn encrypt(&self, to: &HostName, subject: &str, body: &[u8]) -> Result<Bytes, CarrierError> {
+        let encrypted = self.trust.encrypt(to, subject, body);
+        encrypted.ok_or_else(|| CarrierError::KeyUnknown(to.clone()))
+    }
+
+    /// Publishes a message to a host, which nothing keeps.
+    pub(super) async fn publish_to(
         &self,
         what: &'static str,
+        to: &HostName,
         subject: String,
         body: Bytes,
     ) -> Result<(), CarrierError> {
-        let body = self.trust.seal(&subject, &body);
+        let body = self.encrypt(to, &subject, &body)?;
         self.publish_unsigned(what, subject, body).await
     }
 
-    /// Publishes a message as it is.
+    /// Publishes a message as it is: signed, or of a host that trusts none yet.
     pub(super) async fn publish_unsigned(
         &self,
         what: &'static str,
@@ -171,7 +179,6 @@ impl Shared {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<(), CarrierError> {
-        let body = self.trust.seal(&subject, &body);
         let bytes = body.len();
         let refused = |error: PublishError| {
             if error.kind() == PublishErrorKind::MaxPayloadExceeded {
@@ -242,27 +249,30 @@ impl Carrier {
         msg_id: &str,
         frame: Bytes,
     ) -> Result<(), CarrierError> {
-        check_host(to)?;
-        let what = "publishing mail";
+        let (host, what) = (check_host(to)?, "publishing mail");
         let shared = &self.shared;
+        let subject = shared.subjects.to("mail", to);
+        let frame = shared.encrypt(&host, &subject, &frame)?;
         let publish = |_: Arc<Storage>| {
             let mut headers = HeaderMap::new();
             headers.insert(async_nats::header::NATS_MESSAGE_ID, msg_id);
-            shared.publish_stored(what, shared.subjects.to("mail", to), headers, frame.clone())
+            shared.publish_stored(what, subject.clone(), headers, frame.clone())
         };
         shared.with_storage(what, publish).await
     }
 
     /// Publishes an acknowledgement to a host. It is lost without an error if the host is away.
     pub async fn publish_ack(&self, to: &str, body: Bytes) -> Result<(), CarrierError> {
-        check_host(to)?;
+        let host = check_host(to)?;
         let subject = self.shared.subjects.to("ack", to);
-        self.shared.publish("publishing an acknowledgement", subject, body).await
+        self.shared.publish_to("publishing an acknowledgement", &host, subject, body).await
     }
 
     /// Publishes a sign of life to all other hosts.
     pub async fn publish_beat(&self, body: Bytes) -> Result<(), CarrierError> {
-        self.shared.publish("publishing a sign of life", self.shared.subjects.beat(), body).await
+        let subject = self.shared.subjects.beat();
+        let body = self.shared.trust.sign(&subject, &body);
+        self.shared.publish_unsigned("publishing a sign of life", subject, body).await
     }
 
     /// Asks a host how far the mail of this host has come, and returns its answer. Fails with `HostAway` at once if that
@@ -298,10 +308,9 @@ impl Carrier {
         to: &str,
         body: Bytes,
     ) -> Result<Bytes, CarrierError> {
-        check_host(to)?;
-        let what = "asking another host";
+        let (host, what) = (check_host(to)?, "asking another host");
         let subject = self.shared.subjects.to(kind, to);
-        let body = self.shared.trust.seal(&subject, &body);
+        let body = self.shared.encrypt(&host, &subject, &body)?;
         let bytes = body.len();
         let request = Request::new().payload(body).timeout(None);
         let work = async {
@@ -314,7 +323,7 @@ impl Carrier {
                 | RequestErrorKind::Other => CarrierError::from_nats(what, &error),
             })?;
             // The subject of an answer is that of its question alone: an older answer does not fit.
-            let opened = self.shared.open_of(to, &message.subject, &message.payload);
+            let opened = self.shared.open_of(&host, &message.subject, &message.payload);
             opened.map_err(|why| CarrierError::Untrusted(to.into(), why))
         };
         self.shared.connection.run(what, ANSWER_TIMEOUT, work).await
@@ -324,7 +333,7 @@ impl Carrier {
     pub async fn put(&self, key: &str, value: Bytes) -> Result<u64, CarrierError> {
         let what = "storing a value";
         let shared = &self.shared;
-        let value = shared.sealed_value(key, &value);
+        let value = shared.signed_value(key, &value);
         let put = |storage: Arc<Storage>| {
             let value = value.clone();
             async move {
@@ -340,7 +349,7 @@ impl Carrier {
     /// `AlreadyExists`.
     pub async fn create(&self, key: &str, value: Bytes) -> Result<u64, CarrierError> {
         let what = "creating a value";
-        let value = self.shared.sealed_value(key, &value);
+        let value = self.shared.signed_value(key, &value);
         let create = |storage| self.shared.create_value(what, storage, key, value.clone());
         match self.shared.with_storage(what, create).await {
             Err(CarrierError::RevisionChanged(key)) => Err(CarrierError::AlreadyExists(key)),
@@ -358,7 +367,7 @@ impl Carrier {
     ) -> Result<u64, CarrierError> {
         let what = "changing a value";
         let shared = &self.shared;
-        let value = shared.sealed_value(key, &value);
+        let value = shared.signed_value(key, &value);
         let update = |storage: Arc<Storage>| {
             let value = value.clone();
             async move {

@@ -42,12 +42,12 @@ impl CarrierConfig {
         if !is_team {
             return Err(CarrierError::Name(team.into()));
         }
-        check_host(host)
+        check_host(host).map(drop)
     }
 }
 
-pub(super) fn check_host(name: &str) -> Result<(), CarrierError> {
-    HostName::parse(name).map(drop).map_err(|_| CarrierError::Name(name.into()))
+pub(super) fn check_host(name: &str) -> Result<HostName, CarrierError> {
+    HostName::parse(name).map_err(|_| CarrierError::Name(name.into()))
 }
 
 /// The kind of a sign of life.
@@ -120,9 +120,9 @@ pub(super) fn inbox(host: &str) -> String {
 }
 
 /// The sending host: the last token of the subject. `None` if that is no host's name.
-pub(super) fn sender(subject: &str) -> Option<String> {
+pub(super) fn sender(subject: &str) -> Option<HostName> {
     let (_, last) = subject.rsplit_once('.')?;
-    HostName::parse(last).ok().map(|_| last.into())
+    HostName::parse(last).ok()
 }
 
 #[cfg(test)]
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_sender_is_the_last_token() {
-        assert_eq!(sender("t.x.mail.b.a").as_deref(), Some("a"));
+        assert_eq!(sender("t.x.mail.b.a").as_ref().map(HostName::as_str), Some("a"));
         assert_eq!(sender("t.x.mail.b.A"), None);
         assert_eq!(sender("a"), None);
     }

@@ -2,6 +2,7 @@
 
 use super::timeouts::REQUEST_TIMEOUT;
 use crate::trust::NotTrusted;
+use agent_team::wire::carried::HostName;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::{RequestError, RequestErrorKind, jetstream};
@@ -46,6 +47,9 @@ pub enum CarrierError {
     /// The other host is not connected to the server.
     #[error("host {0} is not connected to the NATS server")]
     HostAway(String),
+    /// A message for a host is encrypted, and nothing that it has signed was seen yet.
+    #[error("the key of host {0} is not known yet")]
+    KeyUnknown(HostName),
     /// The answer was not signed by the host that was asked.
     #[error("the answer of host {0} is not trusted: {1}")]
     Untrusted(String, NotTrusted),

@@ -198,13 +198,14 @@ impl fmt::Debug for Frame {
 
 /// The way back to a host that has asked.
 pub struct Reply {
+    to: HostName,
     subject: Subject,
     shared: Arc<Shared>,
 }
 
 impl Reply {
-    pub(super) fn new(subject: Subject, shared: &Arc<Shared>) -> Self {
-        Self { subject, shared: Arc::clone(shared) }
+    pub(super) fn new(to: HostName, subject: Subject, shared: &Arc<Shared>) -> Self {
+        Self { to, subject, shared: Arc::clone(shared) }
     }
 
     /// Sends an answer without a signature, to a host that trusts none yet.
@@ -218,7 +219,8 @@ impl Reply {
 
     /// Sends the answer. It is lost without an error if the other host no longer waits.
     pub async fn answer(self, body: Bytes) -> Result<(), CarrierError> {
-        self.shared.publish("answering another host", self.subject.to_string(), body).await
+        let subject = self.subject.to_string();
+        self.shared.publish_to("answering another host", &self.to, subject, body).await
     }
 }
 

@@ -146,9 +146,11 @@ fn event(shared: &Arc<Shared>, kind: Kind, message: Message) -> Option<Incoming>
         | Kind::Beat => shared.open_of(&from, &message.subject, &message.payload).ok()?,
     };
     // A signature for an answer must not be one for anything else.
-    let inbox = format!("{}.", inbox(&from));
+    let inbox = format!("{}.", inbox(from.as_str()));
     let reply = message.reply.filter(|subject| subject.starts_with(&inbox));
-    let reply = || reply.map(|subject| Reply::new(subject, shared));
+    let to = from.clone();
+    let reply = || reply.map(|subject| Reply::new(to, subject, shared));
+    let from = String::from(from);
     Some(match kind {
         Kind::Ack => Incoming::Ack { from, body },
         Kind::Beat => Incoming::Beat { from, body },
@@ -246,7 +248,7 @@ async fn frames(
     for message in messages {
         let opened = sender(&message.subject).and_then(|from| {
             let body = shared.open_of(&from, &message.subject, &message.payload).ok()?;
-            Some((from, body))
+            Some((String::from(from), body))
         });
         match opened {
             Some(opened) => frames.push(Frame::new(opened, message, storage.mail_number, shared)),

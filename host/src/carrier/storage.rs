@@ -6,6 +6,7 @@ use super::error::CarrierError;
 use super::refusal_log::RefusalLog;
 use super::timeouts::REQUEST_TIMEOUT;
 use crate::trust::{NotTrusted, Opened, Trust};
+use agent_team::wire::carried::HostName;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::stream::{DiscardPolicy, RetentionPolicy, StorageType};
@@ -68,9 +69,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Verifies a message; tells of one that is not accepted.
-    pub(super) fn open(&self, context: &str, sealed: &Bytes) -> Result<Opened, NotTrusted> {
-        let opened = self.trust.open(context, sealed);
+    /// Verifies a message, and decrypts it; tells of one that is not accepted.
+    pub(super) fn open(&self, context: &str, signed: &Bytes) -> Result<Opened, NotTrusted> {
+        let opened = self.trust.open(context, signed);
         if let Err(why) = &opened {
             self.refusals.note(context, why);
         }
@@ -80,12 +81,12 @@ impl Shared {
     /// Verifies a message of a host.
     pub(super) fn open_of(
         &self,
-        host: &str,
+        host: &HostName,
         context: &str,
-        sealed: &Bytes,
+        signed: &Bytes,
     ) -> Result<Bytes, NotTrusted> {
-        let Opened { by, body } = self.open(context, sealed)?;
-        if by.as_str() != host {
+        let Opened { by, body } = self.open(context, signed)?;
+        if by != *host {
             let why = NotTrusted::Sender(by);
             self.refusals.note(context, &why);
             return Err(why);

@@ -167,7 +167,9 @@ async fn copied(
         Some(why) => why,
         None => match bring_up(carrier, copy, host, selection).await {
             Ok(as_of) => return CopiedHost { as_of, ..CopiedHost::default() },
-            Err(CopyFailure::Carrier(CarrierError::HostAway(_))) => "it is not heard".into(),
+            Err(CopyFailure::Carrier(CarrierError::HostAway(_) | CarrierError::KeyUnknown(_))) => {
+                "it is not heard".into()
+            }
             Err(CopyFailure::Carrier(CarrierError::Timeout { .. })) => "it does not answer".into(),
             Err(why) => why.to_string(),
         },

@@ -127,7 +127,7 @@ fn check(code: &JoinCode, keys: &HostKeys) -> Result<(), HostFailure> {
         |it: &Membership| it.authority_key == code.key && it.authority == code.authority;
     let is_theirs = keys.membership.as_ref().is_some_and(is_authority)
         && Trust::new(&code.team, keys, BTreeMap::new()).is_ok_and(|trust| {
-            let own = trust.open("check", &trust.seal("check", b""));
+            let own = trust.open("check", &trust.sign("check", b""));
             own.is_ok_and(|own| own.by == code.host)
         });
     if is_theirs {

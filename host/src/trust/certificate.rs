@@ -24,6 +24,9 @@ pub enum NotTrusted {
     /// The server has delivered it to a subject on which its host has not sent it.
     #[error("it was sent on another subject")]
     Subject,
+    /// It is encrypted for another key than that of this host.
+    #[error("host {0} has encrypted it for another key than that of this host")]
+    Encrypted(HostName),
     /// Another host than the one that it names has signed it.
     #[error("host {0} has signed it, in the name of another one")]
     Sender(HostName),
@@ -69,9 +72,22 @@ fn certificate_bytes(team: &str, payload: &[u8]) -> Vec<u8> {
     joined(&["team certificate 1", team], payload)
 }
 
-/// Returns the bytes of a message that are signed.
-pub(super) fn message_bytes(team: &str, context: &str, body: &[u8]) -> Vec<u8> {
-    joined(&["team message 1", team, context], body)
+/// The form of the body of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Everybody can read it.
+    Clear,
+    /// It is encrypted for one host.
+    Encrypted,
+}
+
+/// Returns the bytes of a message that are signed. A signature of one form is none of the other one.
+pub(super) fn message_bytes(form: Form, team: &str, context: &str, body: &[u8]) -> Vec<u8> {
+    let kind = match form {
+        Form::Clear => "team message 1",
+        Form::Encrypted => "team encrypted message 1",
+    };
+    joined(&[kind, team, context], body)
 }
 
 /// Joins texts that have no line feed, and a body.

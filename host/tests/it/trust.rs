@@ -181,7 +181,7 @@ fn a_host_with_every_right_of_its_user_does_nothing_in_the_name_of_others() {
             // It is a member of the team all the same: what it says for itself arrives.
             let subject = "t.demo.mail.ann.gpu2";
             let own =
-                attacker.trust.seal(subject, &frame("gpu2", "ci", "alice", "in its own name"));
+                attacker.trust.sign(subject, &frame("gpu2", "ci", "alice", "in its own name"));
             assert!(!attacker.is_refused(subject, None, &own).await);
         });
     });
@@ -268,7 +268,7 @@ async fn refused_by_the_server(attacker: &mut Attacker) {
     // One message that would remove all values of the bucket.
     let mut rollup = async_nats::HeaderMap::new();
     rollup.insert("Nats-Rollup", "all");
-    let own = attacker.trust.seal("kv.demo.member.gpu2.x", b"{}");
+    let own = attacker.trust.sign("kv.demo.member.gpu2.x", b"{}");
     let context = async_nats::jetstream::new(attacker.client.clone());
     let put = context.publish_with_headers("$KV.team_demo.member.gpu2.x", rollup, own);
     assert!(put.await.unwrap().await.is_err(), "a bucket takes no rollup");
@@ -293,7 +293,7 @@ async fn not_trusted(attacker: &mut Attacker) {
     }
     // Content of its own reaches subscriptions of others only with the subject on which it was sent.
     let (own, orders) = ("t.demo.mail.gpu2.gpu2", "t.demo.order.gpu1.ann");
-    let stored = attacker.trust.seal(own, &spawn_order("mallory")).to_vec();
+    let stored = attacker.trust.sign(own, &spawn_order("mallory")).to_vec();
     delivered_by_server(attacker, &stored, orders).await;
 }
 
@@ -303,11 +303,11 @@ async fn refused_by_hosts(attacker: &mut Attacker) {
     let subject = "t.demo.mail.gpu1.gpu2";
     for from in ["alice", "lead"] {
         let mail =
-            attacker.trust.seal(subject, &frame("gpu2", from, "carol", "forged: of another host"));
+            attacker.trust.sign(subject, &frame("gpu2", from, "carol", "forged: of another host"));
         assert!(!attacker.is_refused(subject, None, &mail).await);
     }
     let ask = async |subject: &str, body: &[u8]| {
-        let question = attacker.trust.seal(subject, body);
+        let question = attacker.trust.sign(subject, body);
         let asked = attacker.client.request(subject.to_owned(), question);
         let answer = timeout(ANSWER, asked).await.unwrap().unwrap();
         let opened = attacker.trust.open(&answer.subject, &answer.payload).unwrap();
@@ -323,7 +323,7 @@ async fn refused_by_hosts(attacker: &mut Attacker) {
     }
     // It would have another host sign something for another place.
     let stolen =
-        attacker.trust.seal("t.demo.sync.ann.gpu2", b"{\"v\":1,\"epoch\":\"00000000000000ee\"}");
+        attacker.trust.sign("t.demo.sync.ann.gpu2", b"{\"v\":1,\"epoch\":\"00000000000000ee\"}");
     let reply = Some("t.demo.mail.gpu1.ann");
     assert!(!attacker.is_refused("t.demo.sync.ann.gpu2", reply, &stolen).await);
 }
