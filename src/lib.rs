@@ -54,6 +54,7 @@ mod work;
 
 pub use app::context::{host_limits, relay_mail_limits};
 pub use app::shared_task_list::SharedTaskList;
+pub use settings::environment::{check_key_variable, own_model_keys};
 pub use settings::host_limits::HostLimits;
 
 /// Runs the supervisor of a shell command if this process was started as one. `cli::main` calls it first and

@@ -9,7 +9,7 @@ use crate::settings::{
 use crate::ssh::{RemoteHost, Ssh, look, quoted, set_up};
 use agent_team::store::relay::{
     HostIdentity, RelayLock, SshHost, change_invited_hosts, change_ssh_hosts, change_trusted_hosts,
-    host_keys, is_served, known_hosts, name_host, new_secret, ssh_hosts, ssh_links,
+    host_keys, is_served, known_hosts, name_host, new_secret, set_sent_keys, ssh_hosts, ssh_links,
 };
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
 use agent_team::wire::WallTime;
@@ -43,6 +43,8 @@ pub(crate) struct AddOptions {
     pub(crate) name: Option<String>,
     pub(crate) folder: Option<String>,
     pub(crate) labels: Vec<String>,
+    /// The variables with keys of models that it gets.
+    pub(crate) sent_keys: BTreeSet<String>,
     /// The settings of this host, if it is not one of several yet.
     pub(crate) given: GivenSettings,
     pub(crate) ssh: Ssh,
@@ -68,6 +70,7 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
         name,
         folder,
         labels,
+        sent_keys,
         given,
         ssh,
         ssh_program,
@@ -123,6 +126,9 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
                 .map_err(|why| at_folder(&why))?;
         }
         return Err(why);
+    }
+    if !sent_keys.is_empty() {
+        set_sent_keys(&dir, &host, sent_keys).map_err(|why| at_folder(&why))?;
     }
     let programs = match copied {
         0 => format!("{} is there", found.version),
@@ -201,6 +207,9 @@ pub(crate) fn remove(root: &Path, host: &str) -> Result<(), HostFailure> {
     }
     change_invited_hosts(&dir, |hosts| hosts.retain(|it| it.host.as_str() != host))
         .map_err(|why| at_folder(&why))?;
+    if let Ok(host) = HostName::parse(host) {
+        set_sent_keys(&dir, &host, BTreeSet::new()).map_err(|why| at_folder(&why))?;
+    }
     let connection = if is_removed { "its connection ends; " } else { "" };
     tell(&format!(
         "{host} is no host of this team any more: its keys are withdrawn; {connection}its folder stays, and so do members that \

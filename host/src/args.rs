@@ -9,6 +9,7 @@ use crate::run::{RunOptions, run};
 use crate::serve::ServeOptions;
 use crate::settings::{GivenSettings, check_label, known_identity, team_folder};
 use crate::ssh::Ssh;
+use agent_team::check_key_variable;
 use agent_team::store::relay::Servers;
 use clap::{Parser, Subcommand};
 use std::io::{self, BufRead, Write};
@@ -115,6 +116,10 @@ struct AddArgs {
     /// A label of the new host, by which a lead can choose it for an agent, such as gpu; several times for more.
     #[arg(long, value_name = "LABEL")]
     label: Vec<String>,
+    /// A variable with the key of a model that is set here, which the new host gets, encrypted, with each teammate that is ordered
+    /// there; several times for more. `team host send-key` changes it.
+    #[arg(long, value_name = "NAME")]
+    send_key: Vec<String>,
     #[command(flatten)]
     place: Place,
     #[command(flatten)]
@@ -277,12 +282,19 @@ fn check_name(known: Option<&str>, invitation: &Invitation) -> Result<(), HostFa
 
 fn add_options(args: AddArgs) -> Result<AddOptions, HostFailure> {
     args.label.iter().try_for_each(|label| check_label(label))?;
+    for name in &args.send_key {
+        check_key_variable(name).map_err(|why| {
+            let hint = "other variables belong into the settings of that host";
+            HostFailure::usage("the host is not added", why, hint)
+        })?;
+    }
     Ok(AddOptions {
         root: team_folder(args.place.dir.as_deref())?,
         destination: args.destination,
         name: args.name,
         folder: args.folder,
         labels: args.label,
+        sent_keys: args.send_key.into_iter().collect(),
         given: GivenSettings { name: args.here, team: args.team, servers: servers_at(args.nats) },
         ssh: Ssh::new(args.programs.ssh.clone()),
         ssh_program: args.programs.ssh,

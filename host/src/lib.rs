@@ -25,7 +25,7 @@ mod copies;
 mod failure;
 mod give_ups;
 mod inbound;
-mod input_end;
+mod input;
 mod invitation;
 mod join;
 mod membership;

@@ -4,13 +4,15 @@ use crate::carrier::{Carrier, CarrierConfig, Incoming};
 use crate::copies::{self, TaskListCopies, Transfers, WantedCopies};
 use crate::failure::HostFailure;
 use crate::inbound::{InboundEvent, InboundTask};
-use crate::input_end;
+use crate::input;
 use crate::invitation::SERVING;
 use crate::join;
 use crate::membership::{OwnTrust, unusable};
 use crate::name_claims::ReceivedClaim;
 use crate::offload::offload;
-use crate::orders::{IsNamed, OrdersIn, OrdersOut, TaskOrdersIn, asked_for_bundle, sweep};
+use crate::orders::{
+    IsNamed, KeysToSend, OrdersIn, OrdersOut, TaskOrdersIn, asked_for_bundle, sweep,
+};
 use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
 use crate::own_server::{OwnServer, ServerAccess, ServerSettings};
 use crate::presence::{NameLost, PresenceEvent, PresenceTask};
@@ -117,6 +119,7 @@ pub(crate) async fn serve(
     }
     let bus = Arc::new(Bus::new(dir.clone(), limits, Arc::new(SystemClock)));
     let (is_named, is_invited) = (IsNamed::default(), options.invited.is_some());
+    let keys = KeysToSend::of_environment();
     let named = is_named.clone();
     let on_named = Box::new(move || {
         named.set();
@@ -125,7 +128,7 @@ pub(crate) async fn serve(
         }
     });
     let (tasks, outbound_end, presence_end) =
-        start_tasks(&carrier, &dir, (&identity, sign_in), &bus, on_named, is_named);
+        start_tasks(&carrier, &dir, (&identity, sign_in), &bus, on_named, (is_named, keys.clone()));
     let watching = watch(&carrier, &dir, &tasks, has_pin);
     tracing::info!(host = %identity.host, team = identity.team, epoch = identity.epoch.as_str(), "the relay serves");
     if options.invited.is_none() {
@@ -137,7 +140,7 @@ pub(crate) async fn serve(
         ));
     }
     let mut presence_end = Some(presence_end);
-    let mut input = options.ends_with_input.then(input_end::of_standard_input);
+    let mut input = options.ends_with_input.then(|| input::read(keys));
     let mut lost = options.invited.is_some().then(Instant::now);
     let mut incoming = carrier.receive();
     let mut gone = std::pin::pin!(until_gone(&dir));
@@ -317,7 +320,7 @@ fn start_tasks(
     (identity, sign_in): (&HostIdentity, SignIn),
     bus: &Arc<Bus>,
     on_named: Box<dyn Fn() + Send + Sync>,
-    is_named: IsNamed,
+    (is_named, keys): (IsNamed, KeysToSend),
 ) -> (Tasks, JoinHandle<()>, PresenceEnd) {
     let team = dir.clone();
     let (mail, wake_for_members) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -365,6 +368,7 @@ fn start_tasks(
         dir: team.clone(),
         presence: presence.clone(),
         is_named: is_named.clone(),
+        keys,
         open: Arc::default(),
     };
     tokio::spawn(orders_out.run(Arc::clone(&new_orders)));

@@ -27,7 +27,7 @@ pub(crate) fn give_up(context: &Context, name: &str) -> Result<String, Failure> 
     context.refuse_inside_agent("host give-up")?;
     let team = context.team_to_view()?;
     refuse_without_authority(&team, name)?;
-    let host = known_host(&team, name)?;
+    let host = known_host(&team, name, &format!("{name} cannot be given up"))?;
     let is_served = relay::is_served(&team)?;
     if is_served {
         refuse_if_up(&host)?;
@@ -41,11 +41,9 @@ pub(crate) fn give_up(context: &Context, name: &str) -> Result<String, Failure> 
     describe(&team, &host.host, is_served, is_taken_up)
 }
 
-/// Returns the host of this name.
-fn known_host(team: &TeamDir, name: &str) -> Result<KnownHost, Failure> {
-    let fail = |exit, why: String, hint: String| {
-        Failure::new(exit, format!("{name} cannot be given up"), why, hint)
-    };
+/// Returns the other host of this name. `what` begins the error if there is none.
+pub(super) fn known_host(team: &TeamDir, name: &str, what: &str) -> Result<KnownHost, Failure> {
+    let fail = |exit, why: String, hint: String| Failure::new(exit, what, why, hint);
     let Some(own) = relay::identity(team)? else {
         let hint = "docs/machines.md says how to add another".into();
         return Err(fail(Exit::Usage, "this team has one host".into(), hint));

@@ -23,7 +23,7 @@ pub(crate) fn program(environment: &Environment) -> RelayProgram {
     let mut variables = environment.passed_on(&PassedNames::default());
     let further = VARIABLES.into_iter().filter_map(|name| Some((name, environment.get(name)?)));
     variables.extend(further.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    RelayProgram { path, environment: variables }
+    RelayProgram { path, environment: variables, keys: environment.model_keys() }
 }
 
 /// Becomes `team-host`, with these arguments, for the team folder of the context. Returns only if that fails.
@@ -31,7 +31,7 @@ pub(crate) fn become_team_host(context: &Context, verb: &str, args: &[OsString])
     if let Err(why) = context.refuse_inside_agent(&format!("host {verb}")) {
         return why;
     }
-    let RelayProgram { path, environment } = program(&context.environment);
+    let RelayProgram { path, environment, .. } = program(&context.environment);
     let Some(path) = path else {
         let hint = "install it beside team: cargo install --path host, in a checkout";
         return Failure::new(

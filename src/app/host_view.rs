@@ -43,6 +43,8 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         counts.map(|count| *count as u64).sum()
     };
     let given_up = relay::given_up_hosts(&team)?;
+    let sent_keys = relay::sent_keys(&team)?;
+    let keys_of = |host: &HostName| sent_keys.get(host).into_iter().flatten().cloned().collect();
     let other = |known: KnownHost| {
         let KnownHost { host, version, labels, away_since, is_heard, waiting, is_given_up, .. } =
             known;
@@ -59,7 +61,8 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         };
         let members = members_of(&roster, Some(host.as_str()));
         let waiting = waiting + in_inboxes(&members);
-        HostRow { host: host.to_string(), state, members, waiting, labels, version }
+        let keys = keys_of(&host);
+        HostRow { host: host.to_string(), state, members, waiting, labels, keys, version }
     };
     let state = if is_served { "here" } else { "here, without a relay" };
     let here = HostRow {
@@ -68,6 +71,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         members: members_of(&roster, None),
         waiting: 0,
         labels: own.labels,
+        keys: Vec::new(),
         version: env!("CARGO_PKG_VERSION").into(),
     };
     let known = relay::known_hosts(&team)?;
@@ -78,6 +82,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         members: members_of(&roster, Some(host.as_str())),
         waiting: 0,
         labels,
+        keys: keys_of(&host),
         version: String::new(),
         host: host.to_string(),
     });
@@ -104,7 +109,7 @@ pub(crate) fn table(hosts: &Hosts, palette: Palette) -> String {
 }
 
 pub(crate) fn list_json(hosts: &Hosts) -> Value {
-    let row = |row: &HostRow| json!({ "host": row.host, "state": row.state, "members": row.members, "waiting": row.waiting, "labels": row.labels, "version": row.version });
+    let row = |row: &HostRow| json!({ "host": row.host, "state": row.state, "members": row.members, "waiting": row.waiting, "labels": row.labels, "keys": row.keys, "version": row.version });
     json!({
         "schema": 1,
         "relay": hosts.is_served,

@@ -17,6 +17,7 @@ mod fallbacks;
 mod file_list;
 pub(crate) mod host_copies;
 pub(crate) mod host_give_up;
+pub(crate) mod host_keys;
 pub(crate) mod host_relay;
 pub(crate) mod host_supervisor;
 pub(crate) mod host_view;

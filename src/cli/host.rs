@@ -4,6 +4,7 @@ use super::args::Json;
 use crate::app::context::Context;
 use crate::app::event_loop::block_on;
 use crate::app::host_give_up;
+use crate::app::host_keys;
 use crate::app::host_relay::become_team_host;
 use crate::app::host_view;
 use crate::app::output::{exit_after, print, print_result};
@@ -14,6 +15,7 @@ use crate::protocol::ladder::Urgency;
 use crate::store::relay;
 use crate::wire::roster::ExitCause;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 #[derive(Debug, clap::Args)]
@@ -38,6 +40,8 @@ enum HostVerb {
     /// Remove a host: its connection ends, and its keys count no more
     #[command(disable_help_flag = true)]
     Rm(Passed),
+    /// Let a host have keys of models that are set here: `team host send-key gpu1 ANTHROPIC_API_KEY`
+    SendKey(SendKey),
     /// Say that a host is gone for good, so that its members may be started anew elsewhere
     GiveUp(GiveUp),
 }
@@ -47,6 +51,19 @@ struct GiveUp {
     /// The name of the host in the team
     #[arg(value_name = "HOST")]
     host: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct SendKey {
+    /// The name of the host in the team
+    #[arg(value_name = "HOST")]
+    host: String,
+    /// The variables with the keys
+    #[arg(value_name = "NAME", required_unless_present = "none")]
+    names: Vec<String>,
+    /// It gets none any more
+    #[arg(long, conflicts_with = "names")]
+    none: bool,
 }
 
 /// Arguments for `team-host`; `--help` lists them.
@@ -88,6 +105,10 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         HostVerb::Join(passed) => return Err(become_team_host(context, "join", &passed.args)),
         HostVerb::GiveUp(GiveUp { host }) => {
             return Ok(exit_after(print(&host_give_up::give_up(context, &host)?)));
+        }
+        HostVerb::SendKey(SendKey { host, names, none: _ }) => {
+            let names: BTreeSet<_> = names.into_iter().collect();
+            return Ok(exit_after(print(&host_keys::send_keys(context, &host, &names)?)));
         }
         HostVerb::Rm(passed) => {
             end_members(context, &passed.args)?;

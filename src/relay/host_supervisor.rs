@@ -4,15 +4,22 @@
 use super::RelayError;
 use crate::os::async_fd::ReadableFd;
 use crate::os::child::spawn_in_own_session;
+use crate::os::event_loop::check_blocking;
 use crate::os::pidfd::{ExitKind, Pidfd};
+use crate::os::unix_socket;
 use crate::store::TeamDir;
 use crate::store::relay::{is_supervised, open_host_supervisor_printed};
-use std::io;
+use crate::wire::model_keys::ModelKeys;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The program that has the supervisor as one of its commands.
 const PROGRAM: &str = "team";
+
+/// The time in which the supervisor takes keys.
+const HANDED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The most characters of what a failed supervisor has said, for the host that gave the order.
 const MOST_SAID: usize = 600;
@@ -59,6 +66,20 @@ impl HostSupervisorProcess {
         let said = said.join("; ").chars().take(MOST_SAID).collect::<String>();
         Ok(Some(if said.is_empty() { exit.to_string() } else { said }))
     }
+}
+
+/// Hands keys of models to the supervisor of this host, over its socket. It blocks for some seconds at most.
+///
+/// # Errors
+/// No supervisor serves the socket, or it does not confirm.
+pub fn hand_keys(dir: &TeamDir, keys: &ModelKeys) -> io::Result<()> {
+    check_blocking("hand keys over");
+    let mut socket = unix_socket::connect(&dir.host_supervisor_socket())?;
+    socket.set_read_timeout(Some(HANDED_WITHIN))?;
+    socket.set_write_timeout(Some(HANDED_WITHIN))?;
+    socket.write_all(format!("{}\n", serde_json::to_string(keys)?).as_bytes())?;
+    let mut confirmed = [0];
+    socket.read_exact(&mut confirmed)
 }
 
 /// Returns the path of the program: beside this one, else in PATH.

@@ -28,7 +28,7 @@ mod watcher;
 pub use attachments::AttachmentOutcome;
 pub use displaced::end_displaced;
 pub use given_up::{GiveUp, GiveUpStep, GiveUps, HostState, give_up_key, parse_give_up_key};
-pub use host_supervisor::HostSupervisorProcess;
+pub use host_supervisor::{HostSupervisorProcess, hand_keys};
 pub use inbound::{Arrived, Inbound, InboundFrame};
 pub use link::Recipient;
 pub use names::{Displaced, NamePlaces, NameStep, TakeBack, name_key, parse_name_key};

@@ -2,6 +2,8 @@
 
 use super::value::SettingValue;
 use crate::llm::PROVIDERS;
+use crate::llm::registry::Variables;
+use crate::wire::model_keys::ModelKeys;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -115,6 +117,28 @@ impl SettingValue for PassedNames {
     }
 }
 
+/// Returns the variables with keys of models.
+fn key_variables() -> impl Iterator<Item = String> {
+    PROVIDERS.iter().filter_map(|spec| spec.variables).flat_map(Variables::credentials)
+}
+
+/// Checks that a variable is one with the key of a model.
+///
+/// # Errors
+/// In words: it is another one.
+pub fn check_key_variable(name: &str) -> Result<(), String> {
+    let all: Vec<_> = key_variables().collect();
+    if all.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    Err(format!("{name} is no variable with the key of a model; these are: {}", all.join(", ")))
+}
+
+/// Returns the keys of models in the environment of this process.
+pub fn own_model_keys() -> ModelKeys {
+    Environment::read().model_keys()
+}
+
 impl Environment {
     pub(crate) fn read() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
@@ -132,6 +156,23 @@ impl Environment {
     /// Returns the value of a variable that is set and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Returns the keys of models.
+    pub(crate) fn model_keys(&self) -> ModelKeys {
+        let named = |name: String| Some((self.get(&name)?.to_owned(), name));
+        key_variables().filter_map(named).map(|(key, name)| (name, key)).collect()
+    }
+
+    /// Returns this environment with further keys of models. A variable that is set stays as it is.
+    pub(crate) fn with_keys(&self, keys: &ModelKeys) -> Self {
+        let mut variables = self.variables.clone();
+        for (name, key) in keys.iter() {
+            if self.get(name).is_none() {
+                variables.insert(name.to_owned(), key.to_owned());
+            }
+        }
+        Self { variables }
     }
 
     /// Returns the variables that are not empty.

@@ -323,6 +323,9 @@ paths! {
     relay_invited_lock() = "run/.state/relay/invited.lock";
     relay_trusted() = "run/.state/relay/trusted.json";
     relay_trusted_lock() = "run/.state/relay/trusted.lock";
+    relay_sent_keys() = "run/.state/relay/sent_keys.json";
+    relay_sent_keys_lock() = "run/.state/relay/sent_keys.lock";
+    host_supervisor_socket() = "run/.state/relay/supervisor.sock";
     relay_printed() = "run/.state/relay/printed";
     relay_server() = "run/.state/relay/nats";
     relay_copies() = "run/.state/relay/copies";

@@ -6,8 +6,9 @@ use crate::os::child::spawn_until_input_ends;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::store::relay;
 use crate::store::{StoreError, TeamDir};
+use crate::wire::model_keys::ModelKeys;
 use std::fs;
-use std::io::{self, PipeWriter};
+use std::io::{self, PipeWriter, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,6 +29,9 @@ pub(crate) struct RelayProgram {
     /// `None` where it is not installed.
     pub(crate) path: Option<PathBuf>,
     pub(crate) environment: Vec<(String, String)>,
+    /// The keys of models of the lead, of which other hosts get those that a person has named for them. The relay gets them
+    /// through its input.
+    pub(crate) keys: ModelKeys,
 }
 
 /// The process, and the pipe by which it notices its end.
@@ -74,8 +78,12 @@ impl RelayProcess {
         let printed = relay::open_printed(dir)?;
         command.stdout(Stdio::null()).stderr(printed);
         match spawn_until_input_ends(command) {
-            Ok(started) => {
-                tracing::info!(pid = started.0.pid(), "the relay of this host is started");
+            Ok((process, input)) => {
+                tracing::info!(pid = process.pid(), "the relay of this host is started");
+                if let Err(why) = give_keys(&input, &program.keys) {
+                    tracing::warn!(%why, "the relay gets no keys for other hosts");
+                }
+                let started = (process, input);
                 (self.running, self.started) = (Some(started), Some(now));
             }
             Err(why) => {
@@ -107,6 +115,14 @@ impl RelayProcess {
         let pause = self.pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE));
         (self.pause, self.not_before) = (Some(pause), Some(Instant::now() + pause));
     }
+}
+
+/// Writes the keys into the input of the relay, which has room for them.
+fn give_keys(mut input: &PipeWriter, keys: &ModelKeys) -> io::Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    input.write_all(format!("{}\n", serde_json::to_string(keys)?).as_bytes())
 }
 
 fn exit_words(exit: io::Result<ExitKind>) -> String {

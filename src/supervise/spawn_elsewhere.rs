@@ -151,6 +151,7 @@ impl Supervisor {
         let id = order_id(&message_id);
         let clone = work.as_ref().map(|work| work.start.clone());
         let spawn = Order::Spawn(Box::new(SpawnThere {
+            sent_keys: Vec::new(),
             name: name.to_string(),
             role,
             role_has_file,

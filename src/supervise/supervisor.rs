@@ -150,6 +150,11 @@ impl Supervisor {
         known: KnownModels,
     ) {
         self.config.model.replace(Some(model));
+        self.set_access(credentials, known);
+    }
+
+    /// Sets the access to all models, for teammates that are spawned from now on.
+    pub(crate) fn set_access(&self, credentials: ProviderCredentials, known: KnownModels) {
         self.config.credentials.replace(credentials);
         self.config.known.replace(known);
     }

@@ -75,6 +75,8 @@ pub(crate) struct HostRow {
     pub(crate) waiting: u64,
     /// The labels by which it can be chosen for an agent.
     pub(crate) labels: Vec<String>,
+    /// The variables whose keys it gets from this one.
+    pub(crate) keys: Vec<String>,
     pub(crate) version: String,
 }
 
@@ -82,15 +84,26 @@ pub(crate) fn host_table(rows: &[HostRow], palette: Palette) -> String {
     if rows.is_empty() {
         return "This team has one host. docs/machines.md says how to add another.\n".into();
     }
-    let rows = rows.iter().map(|row| {
+    let has_keys = rows.iter().any(|row| !row.keys.is_empty());
+    let cells = |row: &HostRow| {
         let members = if row.members.is_empty() { "-".into() } else { row.members.join(", ") };
         let members = one_line(&members, PROSE);
         let waiting = if row.waiting == 0 { String::new() } else { row.waiting.to_string() };
         let (labels, version) =
             (one_line(&row.labels.join(", "), PROSE), one_line(&row.version, 32));
         [one_line(&row.host, 32), row.state.clone(), members, waiting, labels, version]
+    };
+    let head = ["HOST", "STATE", "MEMBERS", "WAITING", "LABELS", "VERSION"];
+    if !has_keys {
+        return table(head, rows.iter().map(cells), palette);
+    }
+    let [host, state, members, waiting, labels, version] = head;
+    let rows = rows.iter().map(|row| {
+        let [host, state, members, waiting, labels, version] = cells(row);
+        let keys = one_line(&row.keys.join(", "), PROSE);
+        [host, state, members, waiting, labels, keys, version]
     });
-    table(["HOST", "STATE", "MEMBERS", "WAITING", "LABELS", "VERSION"], rows, palette)
+    table([host, state, members, waiting, labels, "KEYS", version], rows, palette)
 }
 
 /// Renders a row for each leased path.

@@ -208,6 +208,9 @@ pub struct SpawnThere {
     /// The folder in which it works, if it is not that of its role or of the settings there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+    /// The variables whose keys come with the order. The relay of the host that orders it says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sent_keys: Vec<String>,
     /// The start of its clone; `None` if it works in a folder of the host, or has a clone there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone: Option<CloneStart>,

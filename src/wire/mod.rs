@@ -26,6 +26,7 @@ pub mod mcp;
 pub mod message;
 pub mod model_abilities;
 pub mod model_facts;
+pub mod model_keys;
 pub mod money;
 pub mod name;
 pub(crate) mod nearest;

@@ -1,6 +1,7 @@
 //! The orders of other hosts to this one, and the supervisor that carries them out.
 
 use super::bundles::fetch;
+use super::keys::hand_over;
 use super::{CarriedOrder, IsNamed, OrderState, TaskOrdersIn};
 use crate::carrier::{Carrier, Reply};
 use crate::offload::offload;
@@ -48,7 +49,8 @@ impl OrdersIn {
             // The order is given again.
             return;
         }
-        let Ok(CarriedOrder { id, order, v: RELAY_PROTOCOL }) = serde_json::from_slice(body) else {
+        let Ok(CarriedOrder { id, order, keys, v: RELAY_PROTOCOL }) = serde_json::from_slice(body)
+        else {
             tracing::warn!(%from, "what came is no order that this version knows");
             let why =
                 "that host does not know the order; use the same version on both hosts".into();
@@ -74,7 +76,13 @@ impl OrdersIn {
         let bundles = self.bundles.clone();
         tokio::spawn(async move {
             let state = match bundles.look(&from, &id, &order).await {
-                Ok(BundleState::Here) => put_down(&dir, from, &id, order, &is_supervised).await,
+                Ok(BundleState::Here) => {
+                    let state = put_down(&dir, from, &id, order, &is_supervised).await;
+                    if matches!(state, Ok(None)) {
+                        hand_over(&dir, keys).await;
+                    }
+                    state
+                }
                 // It is put down once its bundle is here.
                 Ok(BundleState::OnItsWay) => Ok(None),
                 Ok(BundleState::Failed(why)) => Ok(Some(OrderAnswer::Refused { why })),

@@ -6,11 +6,13 @@
 
 mod bundles;
 mod incoming;
+mod keys;
 mod outgoing;
 mod tasks;
 
 pub(crate) use bundles::asked as asked_for_bundle;
 pub(crate) use incoming::OrdersIn;
+pub(crate) use keys::KeysToSend;
 pub(crate) use outgoing::OrdersOut;
 pub(crate) use tasks::TaskOrdersIn;
 
@@ -18,6 +20,7 @@ use crate::offload::offload;
 use agent_team::store::relay::remove_old_orders;
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::host_order::{Order, OrderAnswer, OrderId, OrderSide};
+use agent_team::wire::model_keys::ModelKeys;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,6 +70,9 @@ struct CarriedOrder {
     v: u32,
     id: OrderId,
     order: Order,
+    /// The keys of models that come with it. They are in no file.
+    #[serde(default, skip_serializing_if = "ModelKeys::is_empty")]
+    keys: ModelKeys,
 }
 
 /// The state of an order on the host that carries it out.

@@ -1,7 +1,7 @@
 //! The orders of this host to others.
 
 use super::bundles::fetch;
-use super::{CarriedOrder, IsNamed, OrderState, POLL};
+use super::{CarriedOrder, IsNamed, KeysToSend, OrderState, POLL};
 use crate::carrier::Carrier;
 use crate::name_claims::PlaceOutcome;
 use crate::offload::offload;
@@ -9,7 +9,7 @@ use crate::presence::PresenceEvent;
 use agent_team::store::relay::{open_orders, put_answer, read_order, remove_order};
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
 use agent_team::wire::AgentName;
-use agent_team::wire::carried::RELAY_PROTOCOL;
+use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
 use agent_team::wire::host_order::{
     HostOrder, MAX_BUNDLE_BYTES, Order, OrderAnswer, OrderId, OrderSide,
 };
@@ -32,6 +32,7 @@ pub(crate) struct OrdersOut {
     pub(crate) dir: TeamDir,
     pub(crate) presence: UnboundedSender<PresenceEvent>,
     pub(crate) is_named: IsNamed,
+    pub(crate) keys: KeysToSend,
     /// The orders that are carried now.
     pub(crate) open: Arc<Mutex<BTreeSet<OrderId>>>,
 }
@@ -97,7 +98,16 @@ impl OrdersOut {
                     }
                 }
             }
-            let pause = match self.ask(id, &order).await {
+            let mut content = order.order.clone();
+            let keys = match self.keys.put_into(&mut content, &self.dir, &order.host).await {
+                Ok(keys) => keys,
+                Err(why) => {
+                    self.take_back(&order);
+                    return self.answered(id, &order, OrderAnswer::Refused { why }).await;
+                }
+            };
+            let carried = CarriedOrder { v: RELAY_PROTOCOL, id: id.clone(), order: content, keys };
+            let pause = match self.ask(&order.host, carried).await {
                 Some(OrderState { answer: Some(answer) }) => {
                     let Some(answer) = self.with_bundle(id, &order, answer).await else {
                         // It was withdrawn meanwhile, which the next look sees.
@@ -158,14 +168,12 @@ impl OrdersOut {
         }
     }
 
-    async fn ask(&self, id: &OrderId, order: &HostOrder) -> Option<OrderState> {
-        let carried =
-            CarriedOrder { v: RELAY_PROTOCOL, id: id.clone(), order: order.order.clone() };
-        let body = serde_json::to_vec(&carried).ok()?;
-        match self.carrier.request_order(order.host.as_str(), body.into()).await {
+    async fn ask(&self, host: &HostName, order: CarriedOrder) -> Option<OrderState> {
+        let body = serde_json::to_vec(&order).ok()?;
+        match self.carrier.request_order(host.as_str(), body.into()).await {
             Ok(state) => serde_json::from_slice(&state).ok(),
             Err(why) => {
-                tracing::info!(%id, host = %order.host, %why, "an order is not answered yet");
+                tracing::info!(id = %order.id, %host, %why, "an order is not answered yet");
                 None
             }
         }

@@ -23,7 +23,8 @@ impl Lead {
         Self::run(machine, command, &[])
     }
 
-    fn run(machine: &Machine, mut command: Command, args: &[&str]) -> Self {
+    /// Starts a lead by a command, whose input is a pipe.
+    pub(crate) fn run(machine: &Machine, mut command: Command, args: &[&str]) -> Self {
         command.args(["lead", "--model", "rehearsal"]).args(args).stdin(Stdio::piped());
         let log = File::create(machine.folder().join("lead.out")).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log);
@@ -35,6 +36,11 @@ impl Lead {
         let stdin = self.0.stdin.as_mut().unwrap();
         stdin.write_all(format!("{text}\n").as_bytes()).unwrap();
         stdin.flush().unwrap();
+    }
+
+    /// Returns its process.
+    pub(crate) fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
     }
 
     /// Kills it.

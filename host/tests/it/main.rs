@@ -15,6 +15,7 @@ mod failpoints;
 mod faults;
 mod figures;
 mod full_lengths;
+mod keys;
 mod lead;
 mod machines;
 mod members;

@@ -29,6 +29,7 @@ fn is_idle(machine: &Machine, member: &str) -> bool {
 /// Returns an order to start carol on gpu1, for whose answer somebody waits so long.
 fn spawn_order(id: &str, within: Duration) -> (OrderId, HostOrder) {
     let spawn = SpawnThere {
+        sent_keys: Vec::new(),
         name: "carol".into(),
         role: "trainer".into(),
         role_has_file: false,

@@ -104,7 +104,9 @@ fn a_teammate_on_another_host_works_in_a_clone_and_its_work_comes_back() {
     let mut lead = Lead::start(ann, ACCEPT_EDITS);
     wait_ready(&machines, &["gpu1"]);
     spawn(&machines, &mut lead, "Spawn carol (trainer) on gpu1.", "carol");
-    assert!(ann.transcript("lead").contains("its clone has the files of the workspace"));
+    machines.eventually("the lead knows it", || {
+        ann.transcript("lead").contains("its clone has the files of the workspace")
+    });
     lead.say("Ask carol to write \"42\" to result.txt.");
     machines.eventually("her saved work is in the repository of the user", || {
         saved_file(ann, "carol", "result.txt").as_deref() == Some("42")

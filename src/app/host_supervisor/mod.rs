@@ -4,6 +4,7 @@
 //! The relay starts it for an order. It outlives the relay, whose connection may break at any time, and ends by itself when
 //! it has no teammate and no order.
 
+mod keys;
 mod lead_watch;
 mod orders;
 
@@ -32,6 +33,7 @@ use crate::supervise::supervisor::SupervisorRole;
 use crate::wire::AgentName;
 use crate::wire::log_words;
 use crate::wire::roster::ExitCause;
+use keys::ReceivedKeys;
 use lead_watch::LeadWatch;
 use orders::{HostSupervisor, Orders, has_own_lead};
 use std::rc::Rc;
@@ -67,6 +69,7 @@ async fn serve(context: &Context, team: &TeamDir) -> Result<Exit, Failure> {
     let mut lead = LeadWatch::new(lead_away);
     let mut busy = Instant::now();
     tokio::task::spawn_local(Rc::clone(&host.supervisor).keep_watch());
+    tokio::task::spawn_local(keys::receive(team.clone(), Rc::clone(&host.keys)));
     tracing::info!(pid = std::process::id(), "the supervisor of this host serves");
     let why = loop {
         orders.begin_new().await;
@@ -97,6 +100,7 @@ async fn serve(context: &Context, team: &TeamDir) -> Result<Exit, Failure> {
         }
     };
     // The lead has not ordered it, so it is told.
+    keys::close(team);
     let outcomes = host.supervisor.stop_all(why, ExitCause::LeadLost).await;
     let stuck = outcomes.iter().filter(|it| it.is_stuck()).map(|it| &it.name);
     tracing::info!(why, stuck = log_words::listed(stuck), "the supervisor of this host ends");
@@ -160,6 +164,7 @@ async fn start(
             bus,
             supervisor,
             own_model: named,
+            keys: Rc::new(ReceivedKeys::new(settings, context.environment.clone())),
             spawning: Mutex::new(()),
             preparing: Mutex::new(()),
         }),

@@ -1,5 +1,6 @@
 //! The orders of other hosts: each is carried out once, and answered.
 
+use super::keys::ReceivedKeys;
 use crate::app::context::host_limits;
 use crate::bus::Bus;
 use crate::os::{Clock, SystemClock};
@@ -36,6 +37,8 @@ pub(super) struct HostSupervisor {
     pub(super) supervisor: Rc<Supervisor>,
     /// The model of the settings of this host.
     pub(super) own_model: Option<String>,
+    /// The keys that have come with orders.
+    pub(super) keys: Rc<ReceivedKeys>,
     /// Held while a teammate is started.
     pub(super) spawning: Mutex<()>,
     /// Held while commits of the project are taken over.
@@ -181,6 +184,7 @@ impl HostSupervisor {
         let limits = offload(move || limits_for(&team, &member)).await?;
         let loosest = limits.mode.unwrap_or(order.mode_of_lead);
         self.supervisor.set_mode(order.mode_of_lead.min(loosest));
+        self.keys.give(&order.sent_keys, &self.supervisor).await?;
         self.supervisor.set_default_model(self.own_model.clone().or(order.model_of_lead));
         let (member, start) = (name.clone(), order.clone.clone());
         let spawn = SpawnOrder {

@@ -14,6 +14,7 @@ mod orders;
 mod outbox;
 pub(in crate::store) mod positions;
 mod search;
+mod sent_keys;
 mod server;
 mod ssh;
 mod terms;
@@ -38,6 +39,7 @@ pub use orders::{
 };
 pub use outbox::{Outbox, RefusedMessage};
 pub use search::highest_arrived;
+pub use sent_keys::{sent_keys, set_sent_keys};
 pub use server::{ServerFiles, new_secret};
 pub use ssh::{SshHost, SshLink, change_ssh_hosts, ssh_hosts, ssh_links, write_ssh_links};
 pub use terms::OwnTerms;

@@ -157,6 +157,11 @@ impl NatsServer {
         self.is_paused = false;
     }
 
+    /// Returns the folder of what it stores.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path("store")
+    }
+
     /// Kills the server if it runs, and starts it with its store.
     pub(crate) fn restart(&mut self) {
         self.kill();
