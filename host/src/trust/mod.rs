@@ -6,7 +6,7 @@
 //! server has forgotten everything.
 //!
 //! A message for one host alone is encrypted for it, too ([`Trust::encrypt`]). Those that all hosts read, the values of the bucket and the
-//! signs of life, is signed only.
+//! signs of life, are signed only.
 
 mod certificate;
 mod encryption;

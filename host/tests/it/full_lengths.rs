@@ -6,7 +6,7 @@ use crate::rig::faults::{FaultKind, Plan};
 use crate::rig::judge::Report;
 use crate::skips::skipped;
 use crate::traffic::{Traffic, must_be_clean};
-use crate::{failpoints, names};
+use crate::{failpoints, names, orders};
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
@@ -117,6 +117,14 @@ fn a_host_is_cut_off_for_ten_minutes() {
     if are_wanted() {
         let times = ((ms(50), ms(1000)), (ms(590_000), ms(600_000)));
         run_until(1, &mut Totals::default(), times, &CUTS);
+    }
+}
+
+/// The default of `lead_away`.
+#[test]
+fn a_lead_is_not_heard_for_ten_minutes() {
+    if are_wanted() {
+        orders::unheard_lead(None);
     }
 }
 

@@ -214,8 +214,13 @@ impl Machine {
 
     /// Starts a member by hand, with the rehearsal model.
     pub(crate) fn start_member(&self, name: &str) -> Child {
+        self.start_member_with(name, &[])
+    }
+
+    /// Starts a member by hand, with the rehearsal model and further arguments.
+    pub(crate) fn start_member_with(&self, name: &str, args: &[&str]) -> Child {
         let mut command = self.command("team");
-        command.args(["teammate", name, "--model", "rehearsal"]).stdin(Stdio::null());
+        command.args(["teammate", name, "--model", "rehearsal"]).args(args).stdin(Stdio::null());
         let log = File::create(self.folder().join(format!("{name}.out"))).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log);
         spawn_tied(command).unwrap()

@@ -6,6 +6,7 @@ use agent_team::store::dead;
 use agent_team::wire::AgentName;
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::fs;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -204,7 +205,7 @@ fn an_agent_that_was_replaced_during_a_partition_is_ended_and_its_lines_are_refu
 pub(crate) fn replace_again_and_again(times: usize) -> Vec<Duration> {
     let Some(machines) = Machines::or_skip(&["ann", "c1", "gpu1"]) else { return Vec::new() };
     let mut alice = machines.get("ann").start_member("alice");
-    let mut carol = machines.get("gpu1").start_member("carol");
+    let mut carol = start_free(machines.get("gpu1"));
     wait_home(&machines, "alice", "ann");
     let hosts = [("gpu1", "c1"), ("c1", "gpu1")];
     let mut ends = Vec::new();
@@ -221,6 +222,20 @@ pub(crate) fn replace_again_and_again(times: usize) -> Vec<Duration> {
     end(&mut carol);
     end(&mut alice);
     ends
+}
+
+/// Starts carol so that she may run commands.
+fn start_free(machine: &Machine) -> Child {
+    machine.start_member_with("carol", &["--mode", "bypass"])
+}
+
+/// Whether a process runs whose name in `ps` is this text.
+fn runs(name: &str) -> bool {
+    let is_it = |entry: fs::DirEntry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).next() == Some(name.as_bytes())
+    };
+    fs::read_dir("/proc").unwrap().flatten().any(is_it)
 }
 
 /// Places carol anew once. Returns the new process, and how long the old one has lived on after the partition.
@@ -243,7 +258,7 @@ fn replace(
     let given_up = format!("{old_host} is given up");
     assert!(said.contains(&given_up) && said.contains("carol: no message"), "{said}");
     machines.eventually("the third host knows it", || state_on(new, old_host).0 == "given up");
-    let mut carol = new.start_member("carol");
+    let mut carol = start_free(new);
     machines.eventually("carol is there", || {
         ann.member("carol").is_some_and(|it| it["host"] == new_host && it["alive"] == true)
     });
@@ -257,9 +272,17 @@ fn replace(
         });
     }
     machines.eventually("both wait", || state_on(old, "ann").1 == 2);
+    // It is in the midst of a command, whose process has a session of its own.
+    let folder = old.folder().file_name().unwrap().to_str().unwrap();
+    let stray = format!("stray-{folder}-{term}");
+    let command = format!("setsid --wait bash -c 'exec -a {stray} sleep 3600'");
+    old.team_ok(&["send", "carol", &format!("Run \"{command}\".")]);
+    machines.eventually("its command runs", || runs(&stray));
     machines.network.heal(old_host);
     let healed = Instant::now();
-    machines.eventually("the old one ends", || has_ended(&mut displaced));
+    machines.eventually("the old one ends with its strays", || {
+        has_ended(&mut displaced) && !runs(&stray)
+    });
     let lived_on = healed.elapsed();
     let refused = || dead_letters(old, "alice").split_off(refused_before);
     machines.eventually("its lines are dead letters", || refused().len() == 2);

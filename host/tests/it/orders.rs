@@ -2,8 +2,8 @@
 //! whole ladder of a stop goes over hosts.
 
 use crate::lead::{Lead, said};
-use crate::machines::{Machine, Machines, program};
-use crate::rig::process::signal;
+use crate::machines::{DEADLINE, Machine, Machines, program};
+use crate::rig::process::{signal, wait_until};
 use agent_team::store::relay::{
     is_supervised, open_orders, order_id, put_order, read_answer, read_order,
 };
@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Returns the process of a member on its own host.
 fn pid_of(machine: &Machine, member: &str) -> Option<i32> {
@@ -207,6 +207,68 @@ fn teammates_whose_lead_is_not_heard_for_too_long_are_ended_and_others_stay() {
     assert_eq!(gpu.is_alive("dave"), Some(true), "the user has started him");
     dave.kill().unwrap();
     dave.wait().unwrap();
+}
+
+#[test]
+fn teammates_of_a_lead_that_is_cut_off_work_until_lead_away_and_not_longer() {
+    unheard_lead(Some(8));
+}
+
+/// Cuts the host of a lead off, whose teammate works on another one, until that ends it. `lead_away` is in seconds; `None` for the
+/// default, 600.
+pub(crate) fn unheard_lead(lead_away: Option<u64>) {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    if let Some(seconds) = lead_away {
+        let settings = gpu.folder().join(".team/settings.toml");
+        File::create(settings)
+            .unwrap()
+            .write_all(format!("lead_away = {seconds}\n").as_bytes())
+            .unwrap();
+    }
+    let limit = Duration::from_secs(lead_away.unwrap_or(600));
+    let mut lead = Lead::start(ann, &[]);
+    machines.eventually("gpu1 knows the lead", || gpu.is_alive("lead") == Some(true));
+    lead.say("Spawn carol (trainer) on gpu1.");
+    machines.eventually("carol is idle", || is_idle(ann, "carol"));
+    let pid = pid_of(gpu, "carol").unwrap();
+    machines.network.cut("ann");
+    let cut = Instant::now();
+    // She has work meanwhile, by the mail of her own host.
+    let mut number = 0;
+    let mut last_turn = Duration::ZERO;
+    while !is_gone(gpu, pid) {
+        let before = turns(gpu);
+        number += 1;
+        // Refused once she has ended.
+        drop(gpu.team(&["send", "carol", &format!("send user \"word {number}\"")]));
+        wait_until(Duration::from_secs(1), || turns(gpu) > before || is_gone(gpu, pid));
+        if turns(gpu) > before {
+            last_turn = cut.elapsed();
+        }
+        assert!(cut.elapsed() < limit + DEADLINE, "{}", gpu.describe());
+    }
+    let ended = cut.elapsed();
+    println!(
+        "lead_away {limit:?}: the last turn began {last_turn:?} after the cut, she ended after {ended:?}"
+    );
+    // Signs of life are missed a little later than the cut.
+    assert!(last_turn + Duration::from_secs(3) > limit && ended >= limit, "{}", gpu.describe());
+    let turns_at_end = turns(gpu);
+    machines.network.heal("ann");
+    machines.eventually("the lead is told", || {
+        ann.member("carol").is_some_and(|it| it["alive"] == false)
+    });
+    machines.eventually("the cause is known", || {
+        gpu.member("carol").unwrap()["last_exit"]["cause"] == "lead_lost"
+    });
+    assert_eq!(turns(gpu), turns_at_end, "no model is asked after her end");
+    assert_eq!(lead.quit(), Some(0), "{}", said(ann));
+}
+
+/// Returns the number of answers of the model of carol so far.
+fn turns(machine: &Machine) -> usize {
+    machine.transcript("carol").matches("\"kind\":\"assistant\"").count()
 }
 
 #[test]

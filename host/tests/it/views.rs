@@ -1,11 +1,11 @@
 //! A person sees the team of all hosts on one: conversations, logs, the path of a message, questions, tasks, the page.
 
 use crate::lead::{Lead, said};
-use crate::machines::{Machine, Machines};
+use crate::machines::{Machine, Machines, program};
 use crate::rig::process::{spawn_tied, wait_until};
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Output, Stdio};
 
 fn text(bytes: &[u8]) -> String {
@@ -64,6 +64,47 @@ fn the_conversation_and_the_log_of_a_member_of_another_host_are_seen_as_on_one()
     assert!(!ann.team_ok(&["log", "carol"]).is_empty());
     let mail = ann.team_ok(&["log", "--type", "mail"]);
     assert!(mail.contains("the second words"), "{mail}");
+    carol.kill().unwrap();
+    carol.wait().unwrap();
+}
+
+#[test]
+fn a_member_of_another_host_is_attached_to_and_watched_as_on_one() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let mut carol = gpu.start_member("carol");
+    machines.wait_known("carol", true);
+    ann.team_ok(&["send", "carol", "the first words"]);
+    machines.eventually("carol has read them", || gpu.has_mail("carol", "the first words"));
+    let shown = |name: &str| fs::read_to_string(ann.folder().join(name)).unwrap_or_default();
+    let output = |name: &str| File::create(ann.folder().join(name)).unwrap();
+
+    let mut attached = ann.command("team");
+    attached.args(["attach", "carol"]).stdin(Stdio::piped()).stdout(output("attach.out"));
+    let mut attached = spawn_tied(attached).unwrap();
+    machines.eventually("it shows her conversation", || {
+        shown("attach.out").contains("the first words")
+    });
+    // A line that is typed is for her, and her answer is shown.
+    let typed = attached.stdin.as_mut().unwrap();
+    typed.write_all(b"send erin \"a word\"\n").unwrap();
+    machines.eventually("it shows what follows", || shown("attach.out").contains("a word"));
+    assert!(gpu.has_mail("carol", "a word"));
+    drop(attached.stdin.take());
+    assert_eq!(attached.wait().unwrap().code(), Some(0));
+
+    // The list of all agents, at a terminal.
+    let mut top = ann.command_of(std::path::Path::new("python3"));
+    let spawn = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)";
+    top.args(["-c", spawn]).arg(program("team")).arg("top").env("TERM", "xterm");
+    top.stdin(Stdio::piped()).stdout(output("top.out"));
+    let mut top = spawn_tied(top).unwrap();
+    machines.eventually("it shows her and her host", || {
+        shown("top.out").contains("carol") && shown("top.out").contains("gpu1")
+    });
+    top.stdin.as_mut().unwrap().write_all(b"q").unwrap();
+    machines.eventually("it ends", || matches!(top.try_wait(), Ok(Some(_))));
+    machines.eventually("nobody looks any more", || has_no_wish(ann));
     carol.kill().unwrap();
     carol.wait().unwrap();
 }
