@@ -40,7 +40,10 @@ pub(crate) fn send_keys(
     let note = if unset.is_empty() {
         String::new()
     } else {
-        format!("Not set here: {}. Set it where the lead is started.\n", unset.join(", "))
+        format!(
+            "Not set here: {}. Set it where the lead, or team-host run, is started.\n",
+            unset.join(", ")
+        )
     };
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     Ok(format!(

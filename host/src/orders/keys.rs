@@ -45,7 +45,7 @@ impl KeysToSend {
             let key = keys.get(name).map(|key| (name.clone(), key.to_owned()));
             key.ok_or_else(|| {
                 format!(
-                    "{host} is to get {name}, which is not set for the relay here: set it and start the lead again, or: team host send-key {host} --none"
+                    "{host} is to get {name}, which was not set where the lead (or team-host run) was started: start it again with it, or: team host send-key {host} --none"
                 )
             })
         };

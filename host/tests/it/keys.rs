@@ -183,7 +183,7 @@ fn a_key_that_is_sent_is_in_the_memory_of_its_host_and_nowhere_else() {
     ann.team_ok(&["host", "send-key", "gpu1", "OPENAI_API_KEY"]);
     lead.say("Spawn dave (trainer) on gpu1.");
     machines.eventually("the lead is told", || {
-        ann.transcript("lead").contains("gpu1 is to get OPENAI_API_KEY, which is not set")
+        ann.transcript("lead").contains("gpu1 is to get OPENAI_API_KEY, which was not set")
     });
     assert!(gpu.member("dave").is_none());
     assert_eq!(lead.quit(), Some(0), "{}", said(ann));
