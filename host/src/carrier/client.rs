@@ -3,6 +3,7 @@
 use super::config::{CarrierConfig, Subjects, check_host};
 use super::connection::Connection;
 use super::error::CarrierError;
+use super::freshness::{Answer, Freshness};
 use super::incoming::Incoming;
 use super::receive;
 use super::refusal_log::RefusalLog;
@@ -21,6 +22,9 @@ use tokio::sync::mpsc;
 
 /// The deadline of the answer of another host.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// The times that a question is asked, with a newer word of the other host each.
+const MOST_ASKED: usize = 3;
 
 /// The connection of one host to the NATS server. Clones share it.
 ///
@@ -47,6 +51,7 @@ impl Carrier {
             context,
             subjects: Subjects::new(&config.team, &config.host),
             trust: Arc::clone(&config.trust),
+            freshness: Freshness::new(),
             refusals: RefusalLog::default(),
             mail_max_bytes: config.mail_max_bytes,
             servers: config.servers.len(),
@@ -310,23 +315,45 @@ impl Carrier {
     ) -> Result<Bytes, CarrierError> {
         let (host, what) = (check_host(to)?, "asking another host");
         let subject = self.shared.subjects.to(kind, to);
-        let body = self.shared.encrypt(&host, &subject, &body)?;
-        let bytes = body.len();
-        let request = Request::new().payload(body).timeout(None);
         let work = async {
-            let answered = self.shared.connection.client().send_request(subject, request).await;
-            let message = answered.map_err(|error| match error.kind() {
-                RequestErrorKind::NoResponders => CarrierError::HostAway(to.into()),
-                RequestErrorKind::MaxPayloadExceeded => self.shared.too_large(bytes),
-                RequestErrorKind::TimedOut
-                | RequestErrorKind::InvalidSubject
-                | RequestErrorKind::Other => CarrierError::from_nats(what, &error),
-            })?;
-            // The subject of an answer is that of its question alone: an older answer does not fit.
-            let opened = self.shared.open_of(&host, &message.subject, &message.payload);
-            opened.map_err(|why| CarrierError::Untrusted(to.into(), why))
+            for _ in 0..MOST_ASKED {
+                let answer = self.ask(&host, &subject, &body).await?;
+                match self.shared.freshness.answer(&host, &answer) {
+                    Some(Answer::Body(body)) => return Ok(body),
+                    Some(Answer::Again) => {}
+                    None => break,
+                }
+            }
+            let why = "its answer is of another version".to_owned();
+            Err(CarrierError::Refused { what, why })
         };
         self.shared.connection.run(what, ANSWER_TIMEOUT, work).await
+    }
+
+    /// Asks a host once.
+    async fn ask(
+        &self,
+        host: &HostName,
+        subject: &str,
+        body: &[u8],
+    ) -> Result<Bytes, CarrierError> {
+        let (what, to) = ("asking another host", host.as_str());
+        let question = self.shared.freshness.question(host, body);
+        let body = self.shared.encrypt(host, subject, &question)?;
+        let bytes = body.len();
+        let request = Request::new().payload(body).timeout(None);
+        let answered =
+            self.shared.connection.client().send_request(subject.to_owned(), request).await;
+        let message = answered.map_err(|error| match error.kind() {
+            RequestErrorKind::NoResponders => CarrierError::HostAway(to.into()),
+            RequestErrorKind::MaxPayloadExceeded => self.shared.too_large(bytes),
+            RequestErrorKind::TimedOut
+            | RequestErrorKind::InvalidSubject
+            | RequestErrorKind::Other => CarrierError::from_nats(what, &error),
+        })?;
+        // The subject of an answer is that of its question alone: an older answer does not fit.
+        let opened = self.shared.open_of(host, &message.subject, &message.payload);
+        opened.map_err(|why| CarrierError::Untrusted(to.into(), why))
     }
 
     /// Sets the value of a key, whatever it was, and returns its revision.

@@ -1,6 +1,7 @@
 //! The events that a carrier receives.
 
 use super::error::CarrierError;
+use super::freshness::answered;
 use super::storage::Shared;
 use super::timeouts::REQUEST_TIMEOUT;
 use crate::trust::NotTrusted;
@@ -220,7 +221,15 @@ impl Reply {
     /// Sends the answer. It is lost without an error if the other host no longer waits.
     pub async fn answer(self, body: Bytes) -> Result<(), CarrierError> {
         let subject = self.subject.to_string();
+        let body = answered(&body);
         self.shared.publish_to("answering another host", &self.to, subject, body).await
+    }
+
+    /// Answers that the question is to be asked again, as this text says.
+    pub(super) async fn ask_again(self, text: Bytes) {
+        let subject = self.subject.to_string();
+        let what = "having another host ask again";
+        drop(self.shared.publish_to(what, &self.to, subject, text).await);
     }
 }
 

@@ -13,6 +13,7 @@ mod client;
 mod config;
 mod connection;
 mod error;
+mod freshness;
 mod incoming;
 mod join;
 mod reading;

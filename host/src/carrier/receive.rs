@@ -4,6 +4,7 @@ use super::backoff::Backoff;
 use super::config::{BEAT, inbox, sender};
 use super::connection::ConnectionState;
 use super::error::CarrierError;
+use super::freshness::Question;
 use super::incoming::{Frame, Incoming, Reply};
 use super::reading::{IDLE_HEARTBEAT, ReadEnd};
 use super::storage::{Shared, Storage};
@@ -12,6 +13,7 @@ use crate::trust::NotTrusted;
 use async_nats::jetstream::AckKind;
 use async_nats::jetstream::consumer::pull;
 use async_nats::{Message, jetstream};
+use bytes::Bytes;
 use futures_util::stream::SelectAll;
 use futures_util::{FutureExt, StreamExt};
 use std::sync::Arc;
@@ -148,19 +150,44 @@ fn event(shared: &Arc<Shared>, kind: Kind, message: Message) -> Option<Incoming>
     // A signature for an answer must not be one for anything else.
     let inbox = format!("{}.", inbox(from.as_str()));
     let reply = message.reply.filter(|subject| subject.starts_with(&inbox));
-    let to = from.clone();
-    let reply = || reply.map(|subject| Reply::new(to, subject, shared));
+    let reply = reply.map(|subject| Reply::new(from.clone(), subject, shared));
     let from = String::from(from);
     Some(match kind {
         Kind::Ack => Incoming::Ack { from, body },
         Kind::Beat => Incoming::Beat { from, body },
-        Kind::Sync => Incoming::Sync { from, body, reply: reply()? },
-        Kind::Order => Incoming::Order { from, body, reply: reply()? },
-        Kind::Bundle => Incoming::Bundle { from, body, reply: reply()? },
-        Kind::Copy => Incoming::Copy { from, body, reply: reply()? },
-        Kind::Claim => Incoming::Claim { from, body, reply: reply()? },
-        Kind::Join => Incoming::Join { body, reply: reply()? },
+        Kind::Join => Incoming::Join { body, reply: reply? },
+        Kind::Sync | Kind::Order | Kind::Bundle | Kind::Copy | Kind::Claim => {
+            question(shared, kind, from, (body, reply?))?
+        }
     })
+}
+
+/// Makes an event of a question of another host; `None` if it is not a new one.
+fn question(
+    shared: &Arc<Shared>,
+    kind: Kind,
+    from: String,
+    (question, reply): (Bytes, Reply),
+) -> Option<Incoming> {
+    let body = match shared.freshness.look(&question) {
+        Question::Fresh(body) => body,
+        Question::Again(answer) => {
+            tokio::spawn(reply.ask_again(answer));
+            return None;
+        }
+        Question::Repeated => {
+            shared.refusals.note(kind.word(), &NotTrusted::Repeated);
+            return None;
+        }
+    };
+    match kind {
+        Kind::Sync => Some(Incoming::Sync { from, body, reply }),
+        Kind::Order => Some(Incoming::Order { from, body, reply }),
+        Kind::Bundle => Some(Incoming::Bundle { from, body, reply }),
+        Kind::Copy => Some(Incoming::Copy { from, body, reply }),
+        Kind::Claim => Some(Incoming::Claim { from, body, reply }),
+        Kind::Ack | Kind::Beat | Kind::Join => None,
+    }
 }
 
 /// Receives the mail, over all failures of the server.

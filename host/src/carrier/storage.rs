@@ -3,6 +3,7 @@
 use super::config::Subjects;
 use super::connection::Connection;
 use super::error::CarrierError;
+use super::freshness::Freshness;
 use super::refusal_log::RefusalLog;
 use super::timeouts::REQUEST_TIMEOUT;
 use crate::trust::{NotTrusted, Opened, Trust};
@@ -61,6 +62,7 @@ pub(crate) struct Shared {
     pub(super) context: jetstream::Context,
     pub(super) subjects: Subjects,
     pub(super) trust: Arc<Trust>,
+    pub(super) freshness: Freshness,
     pub(super) refusals: RefusalLog,
     pub(super) mail_max_bytes: Option<u64>,
     /// The number of servers that the configuration names.

@@ -24,6 +24,9 @@ pub enum NotTrusted {
     /// The server has delivered it to a subject on which its host has not sent it.
     #[error("it was sent on another subject")]
     Subject,
+    /// The question was asked before: a server has repeated it.
+    #[error("it was asked before")]
+    Repeated,
     /// It is encrypted for another key than that of this host.
     #[error("host {0} has encrypted it for another key than that of this host")]
     Encrypted(HostName),

@@ -306,12 +306,26 @@ async fn refused_by_hosts(attacker: &mut Attacker) {
             attacker.trust.sign(subject, &frame("gpu2", from, "carol", "forged: of another host"));
         assert!(!attacker.is_refused(subject, None, &mail).await);
     }
-    let ask = async |subject: &str, body: &[u8]| {
-        let question = attacker.trust.sign(subject, body);
+    let asked = async |subject: &str, question: Bytes, within: Duration| {
         let asked = attacker.client.request(subject.to_owned(), question);
-        let answer = timeout(ANSWER, asked).await.unwrap().unwrap();
+        let answer = timeout(within, asked).await.ok()?.ok()?;
         let opened = attacker.trust.open(&answer.subject, &answer.payload).unwrap();
-        serde_json::from_slice::<Value>(&opened.body).unwrap()
+        Some(String::from_utf8(opened.body.to_vec()).unwrap())
+    };
+    let number = std::cell::Cell::new(0);
+    let question = |subject: &str, word: &str, body: &[u8]| {
+        number.set(number.get() + 1);
+        let head = format!("{word} {}\n", number.get());
+        attacker.trust.sign(subject, &[head.as_bytes(), body].concat())
+    };
+    let ask = async |subject: &str, body: &[u8]| {
+        // The host says by which word it is to be asked.
+        let again = asked(subject, question(subject, "-", body), ANSWER).await.unwrap();
+        let fresh = question(subject, again.trim_start_matches("again ").trim(), body);
+        let answer = asked(subject, fresh.clone(), ANSWER).await.unwrap();
+        // The same question again is nothing to it.
+        assert_eq!(asked(subject, fresh, Duration::from_secs(1)).await, None);
+        serde_json::from_str::<Value>(&answer).unwrap()
     };
     let answer = ask("t.demo.order.gpu1.gpu2", &spawn_order("eve")).await;
     let why = answer["answer"]["why"].as_str().unwrap();
