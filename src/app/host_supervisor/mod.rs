@@ -79,7 +79,7 @@ async fn serve(context: &Context, team: &TeamDir) -> Result<Exit, Failure> {
             break "there is nothing to do";
         }
         let lead_team = team.clone();
-        if lead.is_gone(offload(move || lead_watch::is_heard(&lead_team)).await)
+        if lead.is_gone(offload(move || lead_watch::sign_of_lead(&lead_team)).await)
             && host.supervisor.has_teammates()
         {
             break "the lead was not heard for too long";
