@@ -246,6 +246,7 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
         servers: settings.servers,
         labels,
         failpoints: args.failpoints,
+        invited_keys: invitation.as_ref().map(|invitation| invitation.keys),
         serve: ServeOptions {
             ends_with_input: args.until_eof || invitation.is_some(),
             invited: invitation.map(|invitation| invitation.access()),

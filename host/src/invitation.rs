@@ -28,6 +28,20 @@ pub(crate) struct Invitation {
     /// The fingerprint of the certificate of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pin: Option<String>,
+    /// The keys with which it is signed in.
+    #[serde(default)]
+    pub(crate) keys: InvitedKeys,
+}
+
+/// The keys of a host that is invited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum InvitedKeys {
+    /// Those that it has.
+    #[default]
+    Kept,
+    /// New ones: it is not signed in now, and those of before were perhaps withdrawn because somebody else has them.
+    New,
 }
 
 impl Invitation {

@@ -1,7 +1,7 @@
 //! The membership of this host in a team: made at the first start, or given by the host that signs it in.
 
 use crate::failure::HostFailure;
-use crate::invitation::KeysLine;
+use crate::invitation::{InvitedKeys, KeysLine};
 use crate::trust::{KeyError, Trust, new_keys, public_keys};
 use agent_team::store::relay::{
     HostIdentity, HostKeys, Membership, change_trusted_hosts, host_keys, write_host_keys,
@@ -17,22 +17,26 @@ pub(crate) struct OwnTrust {
 }
 
 /// Loads the keys of this host and its trust; makes what is missing. A host that nobody has signed in begins a team of which it
-/// is the authority. With `is_invited`, another host gives the membership. The caller holds the relay's lock.
+/// is the authority. To one that is `invited`, another host gives the membership. The caller holds the relay's lock.
 pub(crate) fn load(
     dir: &TeamDir,
     identity: &HostIdentity,
-    is_invited: bool,
+    invited: Option<InvitedKeys>,
 ) -> Result<OwnTrust, HostFailure> {
     let at_folder = |why: StoreError| {
         let hint = "check the folder's permissions and free space";
         HostFailure::of("the keys of this host cannot be used", &why, hint)
     };
     let known = host_keys(dir).map_err(at_folder)?;
-    let mut keys = match known.clone() {
+    let kept = known.clone().filter(|keys| {
+        // Those that were withdrawn may be in other hands.
+        invited != Some(InvitedKeys::New) || keys.membership.is_none()
+    });
+    let mut keys = match kept {
         Some(known) => known,
         None => new_keys().map_err(unusable)?,
     };
-    if is_invited {
+    if invited.is_some() {
         keys.membership = Some(ask(&keys)?);
     } else if keys.membership.is_none() {
         let own = Trust::found(&identity.team, &identity.host, &keys);

@@ -66,6 +66,8 @@ struct Lane {
     /// The number of answers in a row by which the carrier has nothing for the host, while lines wait.
     empty_answers: u32,
     is_asked: bool,
+    /// The pause after a frame that cannot be encrypted, because nothing of its host was seen yet or the host was removed.
+    key_pause: Duration,
 }
 
 impl Lane {
@@ -78,7 +80,15 @@ impl Lane {
             ask_after: ASK_AFTER,
             empty_answers: 0,
             is_asked: false,
+            key_pause: RETRY_AFTER,
         }
+    }
+
+    /// Returns the pause before a host without a known key is tried again. It doubles until the host is heard.
+    fn next_key_pause(&mut self) -> Duration {
+        let pause = self.key_pause;
+        self.key_pause = (pause * 2).min(TOO_LARGE_RETRY_AFTER);
+        pause
     }
 
     /// Whether nothing is on its way whose end would tell of progress.
@@ -230,7 +240,7 @@ impl OutboundTask {
                 for (_, lane) in self.lanes.iter_mut().filter(|(known, _)| heard(known)) {
                     // It is asked at once.
                     lane.ask_after = Duration::ZERO;
-                    lane.not_before = None;
+                    (lane.not_before, lane.key_pause) = (None, RETRY_AFTER);
                     lane.is_asked = false;
                 }
                 false
@@ -390,11 +400,20 @@ impl OutboundTask {
                 lane.in_flight = lane.in_flight.saturating_sub(1);
                 lane.moved = Instant::now();
                 if let Err(why) = published {
-                    tracing::info!(%host, %why, "a frame is not published");
                     lane.is_broken = true;
                     let is_too_large = matches!(why, CarrierError::TooLarge { .. });
-                    let pause = if is_too_large { TOO_LARGE_RETRY_AFTER } else { RETRY_AFTER };
-                    lane.not_before = Some(Instant::now() + pause);
+                    let has_no_key = matches!(why, CarrierError::KeyUnknown(_));
+                    // A host without a key may stay so for ever: it is told once.
+                    if !has_no_key || lane.key_pause == RETRY_AFTER {
+                        tracing::info!(%host, %why, "a frame is not published");
+                    }
+                    let pause = match (is_too_large, has_no_key) {
+                        (true, _) => TOO_LARGE_RETRY_AFTER,
+                        (false, true) => lane.next_key_pause(),
+                        (false, false) => RETRY_AFTER,
+                    };
+                    let until = Instant::now() + pause;
+                    lane.not_before = lane.not_before.max(Some(until));
                 }
             }
             Finished::Delivered(acknowledgement) => {
@@ -424,9 +443,7 @@ impl OutboundTask {
                 lane.moved = Instant::now();
                 lane.ask_after = ASK_AFTER;
                 // The next sign of life asks again; a lost answer is asked for after the usual time.
-                let is_away =
-                    matches!(why, CarrierError::HostAway(_) | CarrierError::KeyUnknown(_));
-                lane.is_asked = is_away;
+                lane.is_asked = matches!(why, CarrierError::HostAway(_));
                 return;
             }
         };

@@ -1,8 +1,10 @@
 //! The process of the relay: its lock, its log, and its end.
 
 use crate::failure::HostFailure;
+use crate::invitation::InvitedKeys;
 use crate::membership;
 use crate::serve::{END_WITHIN, ServeOptions, serve};
+use agent_team::relay::forbid_inspection;
 use agent_team::store::relay::{RelayLock, Servers, name_host, open_log};
 use agent_team::store::{StoreError, TeamDir, failpoint};
 use agent_team::wire::carried::HostName;
@@ -20,6 +22,8 @@ pub(crate) struct RunOptions {
     pub(crate) servers: Servers,
     /// The labels of this host; `None` for those that it has.
     pub(crate) labels: Option<Vec<String>>,
+    /// The keys with which another host signs this one in, if it has invited it.
+    pub(crate) invited_keys: Option<InvitedKeys>,
     pub(crate) serve: ServeOptions,
     /// The failpoints at which a test has it killed.
     pub(crate) failpoints: Option<String>,
@@ -44,7 +48,10 @@ pub(crate) fn run(options: RunOptions) -> Result<(), HostFailure> {
     let identity = name_host(&dir, options.host, &options.team, options.servers, options.labels);
     let identity = identity.map_err(at_folder)?;
     start_log(open_log(&dir).map_err(at_folder)?);
-    let own = membership::load(&dir, &identity, options.serve.invited.is_some())?;
+    if let Err(why) = forbid_inspection() {
+        tracing::warn!(%why, "other processes of this user can read this one's memory");
+    }
+    let own = membership::load(&dir, &identity, options.invited_keys)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|why| {
         HostFailure::of("the relay cannot start", &why, "free some memory or descriptors")
     })?;

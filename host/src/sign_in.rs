@@ -2,7 +2,7 @@
 
 use crate::offload::offload;
 use crate::trust::{PublicKeys, Trust};
-use agent_team::store::relay::{Membership, SignInRefusal, change_trusted_hosts};
+use agent_team::store::relay::{Membership, SignInRefusal, change_trusted_hosts, trusted_hosts};
 use agent_team::store::{StoreError, TeamDir};
 use agent_team::wire::carried::HostName;
 use std::collections::BTreeMap;
@@ -38,6 +38,13 @@ pub(crate) enum NotSignedIn {
 }
 
 impl SignIn {
+    /// Whether a host is signed in now. What cannot be read is not.
+    pub(crate) async fn is_signed_in(&self, host: &HostName) -> bool {
+        let (dir, name) = (self.dir.clone(), host.clone());
+        let known = offload(move || trusted_hosts(&dir)).await;
+        known.is_ok_and(|known| known.signed_in.iter().any(|it| it.host == name))
+    }
+
     /// Signs a host in with its keys; those that it had before count no more.
     pub(crate) async fn sign_in(
         &self,

@@ -9,7 +9,7 @@ use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::os::unix_socket;
 use crate::store::TeamDir;
 use crate::store::relay::{is_supervised, open_host_supervisor_printed};
-use crate::wire::model_keys::ModelKeys;
+use crate::wire::model_keys::KeysOfOrder;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -68,11 +68,11 @@ impl HostSupervisorProcess {
     }
 }
 
-/// Hands keys of models to the supervisor of this host, over its socket. It blocks for some seconds at most.
+/// Hands the keys of an order to the supervisor of this host, over its socket. It blocks for some seconds at most.
 ///
 /// # Errors
 /// No supervisor serves the socket, or it does not confirm.
-pub fn hand_keys(dir: &TeamDir, keys: &ModelKeys) -> io::Result<()> {
+pub fn hand_keys(dir: &TeamDir, keys: &KeysOfOrder) -> io::Result<()> {
     check_blocking("hand keys over");
     let mut socket = unix_socket::connect(&dir.host_supervisor_socket())?;
     socket.set_read_timeout(Some(HANDED_WITHIN))?;

@@ -39,7 +39,7 @@ pub use task_orders::{TaskOrderRefusal, refusal_of_task_order};
 pub use watcher::{ExitWatcher, TeamWatcher};
 
 pub use crate::os::child::{ask_to_end, ask_to_reload, end_with_parent};
-pub use crate::os::program::raise_descriptors;
+pub use crate::os::program::{forbid_inspection, raise_descriptors};
 
 use crate::bus::BusError;
 use crate::store::liveness::LifeError;

@@ -164,12 +164,16 @@ impl Environment {
         key_variables().filter_map(named).map(|(key, name)| (name, key)).collect()
     }
 
-    /// Returns this environment with further keys of models. A variable that is set stays as it is.
+    /// Returns this environment with the keys of others, for providers of which it has none. Other variables are left out.
     pub(crate) fn with_keys(&self, keys: &ModelKeys) -> Self {
         let mut variables = self.variables.clone();
-        for (name, key) in keys.iter() {
-            if self.get(name).is_none() {
-                variables.insert(name.to_owned(), key.to_owned());
+        for provider in PROVIDERS.iter().filter_map(|spec| spec.variables) {
+            if provider.credentials().all(|name| self.get(&name).is_none()) {
+                let given = provider.credentials().filter_map(|name| {
+                    let key = keys.get(&name)?.to_owned();
+                    Some((name, key))
+                });
+                variables.extend(given);
             }
         }
         Self { variables }
@@ -235,6 +239,19 @@ impl Environment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_others_are_for_providers_without_one() {
+        let own = Environment::of(&[("ANTHROPIC_AUTH_TOKEN", "own"), ("GEMINI_API_KEY", "")]);
+        let given =
+            ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "OPENAI_BASE_URL", "PATH"];
+        let keys = given.map(|name| (name.to_owned(), "sent".to_owned())).into_iter().collect();
+        let both = own.with_keys(&keys);
+        let found = given.map(|name| both.get(name));
+        assert_eq!(found, [None, Some("sent"), Some("sent"), None, None]);
+        assert_eq!(both.get("ANTHROPIC_AUTH_TOKEN"), Some("own"));
+        assert_eq!(both.model_keys().iter().count(), 3);
+    }
 
     #[test]
     fn credentials_are_not_passed_on_even_if_a_setting_names_them() {

@@ -23,6 +23,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// A relay that ran so long was a good one.
 const GOOD_AFTER: Duration = Duration::from_secs(60);
 
+/// The bytes that a new pipe always has room for.
+const ROOM_OF_PIPE: usize = 4096;
+
 /// The program of the relay, and its environment.
 #[derive(Debug, Clone)]
 pub(crate) struct RelayProgram {
@@ -122,7 +125,12 @@ fn give_keys(mut input: &PipeWriter, keys: &ModelKeys) -> io::Result<()> {
     if keys.is_empty() {
         return Ok(());
     }
-    input.write_all(format!("{}\n", serde_json::to_string(keys)?).as_bytes())
+    let line = format!("{}\n", serde_json::to_string(keys)?);
+    // More might wait until the relay reads it.
+    if line.len() > ROOM_OF_PIPE {
+        return Err(io::Error::other("they are too long"));
+    }
+    input.write_all(line.as_bytes())
 }
 
 fn exit_words(exit: io::Result<ExitKind>) -> String {

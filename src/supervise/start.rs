@@ -419,7 +419,7 @@ impl Supervisor {
             control_key,
             role: spec.role.clone(),
             model: spec.model.clone(),
-            credentials: config.credentials.borrow().only_for(&models),
+            credentials: self.access_of(&spec.name).only_for(&models),
             facts: config.known.borrow().facts(&spec.model),
             fallbacks: self.known_fallbacks(&models),
             rules: config.rules,

@@ -109,6 +109,8 @@ pub(crate) struct Supervisor {
     pub(super) names_elsewhere: RefCell<BTreeSet<String>>,
     /// The state of each teammate on another host in which its work was collected last, or is now.
     pub(super) collected: RefCell<BTreeMap<String, CollectedAt>>,
+    /// The access to models of teammates that do not have that of this process.
+    access: RefCell<BTreeMap<AgentName, ProviderCredentials>>,
 }
 
 impl Supervisor {
@@ -125,6 +127,7 @@ impl Supervisor {
             elsewhere: RefCell::default(),
             names_elsewhere: RefCell::default(),
             collected: RefCell::default(),
+            access: RefCell::default(),
         })
     }
 
@@ -151,6 +154,23 @@ impl Supervisor {
     ) {
         self.config.model.replace(Some(model));
         self.set_access(credentials, known);
+    }
+
+    /// Sets the access to all models of a teammate, which is spawned next, and keeps it for its restarts.
+    pub(crate) fn set_access_of(
+        &self,
+        name: &AgentName,
+        credentials: ProviderCredentials,
+        known: KnownModels,
+    ) {
+        self.access.borrow_mut().insert(name.clone(), credentials.clone());
+        self.set_access(credentials, known);
+    }
+
+    /// Returns the access of a teammate to models.
+    pub(super) fn access_of(&self, name: &AgentName) -> ProviderCredentials {
+        let own = self.access.borrow().get(name).cloned();
+        own.unwrap_or_else(|| self.config.credentials.borrow().clone())
     }
 
     /// Sets the access to all models, for teammates that are spawned from now on.

@@ -1,6 +1,7 @@
 //! Keys of models, as one host of a team sends them to another one. They go over connections and sockets, never into a file, an
 //! argument or the environment of a process.
 
+use crate::wire::host_order::OrderId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,6 +31,15 @@ impl ModelKeys {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, key)| (name.as_str(), key.as_str()))
     }
+}
+
+/// The keys of one order, as they go from the relay to the supervisor of a host.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct KeysOfOrder {
+    /// The order.
+    pub order: OrderId,
+    /// The keys.
+    pub keys: ModelKeys,
 }
 
 impl FromIterator<(String, String)> for ModelKeys {

@@ -324,7 +324,7 @@ impl Carrier {
                     None => break,
                 }
             }
-            let why = "its answer is of another version".to_owned();
+            let why = "it answers in a way that this version does not know".to_owned();
             Err(CarrierError::Refused { what, why })
         };
         self.shared.connection.run(what, ANSWER_TIMEOUT, work).await

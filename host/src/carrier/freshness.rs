@@ -20,6 +20,12 @@ const PERIOD: Duration = Duration::from_secs(300);
 /// The most bytes of the line in front of a body.
 const MOST_HEAD: usize = 100;
 
+/// The digits of a number.
+const NUMBER_DIGITS: usize = 32;
+
+/// The questions after which another word is given out before its time: their numbers are kept in memory.
+const MOST_SEEN: usize = 65_536;
+
 const AGAIN: &str = "again ";
 
 /// The words of this host and of others.
@@ -82,17 +88,18 @@ impl Freshness {
     /// Looks at a question of another host.
     pub(super) fn look(&self, question: &Bytes) -> Question {
         let mut words = self.lock();
-        if words.current.since.elapsed() > PERIOD {
+        if words.current.since.elapsed() > PERIOD || words.current.seen.len() >= MOST_SEEN {
             let before = std::mem::replace(&mut words.current, Period::new());
-            // After a long time without a question, that word is too old as well.
-            words.previous = Some(before).filter(|it| it.since.elapsed() < 2 * PERIOD);
+            words.previous = Some(before);
         }
         let again = format!("{AGAIN}{}\n", words.current.word);
         let Words { current, previous, .. } = &mut *words;
         let Some((head, body)) = split(question) else { return Question::Again(again.into()) };
         let (word, number) = head.split_once(' ').unwrap_or((&head, ""));
         let known = [Some(current), previous.as_mut()].into_iter().flatten();
-        let Some(period) = known.into_iter().find(|period| period.word == word) else {
+        let mut known = known.filter(|period| period.since.elapsed() < 2 * PERIOD);
+        let named = known.find(|period| period.word == word);
+        let Some(period) = named.filter(|_| number.len() == NUMBER_DIGITS) else {
             return Question::Again(again.into());
         };
         let is_new = period.seen.insert(number.to_owned());
@@ -178,7 +185,11 @@ mod tests {
         age(PERIOD + Duration::from_secs(1));
         // The word before is taken still.
         assert_eq!(ask(), Question::Fresh(Bytes::new()));
-        age(PERIOD + Duration::from_secs(1));
+        // After twice the period it is not, also if no question has come meanwhile.
+        let mut words = asked.lock();
+        let previous = words.previous.as_mut().unwrap();
+        previous.since = previous.since.checked_sub(PERIOD).unwrap();
+        drop(words);
         assert!(matches!(ask(), Question::Again(_)));
     }
 }

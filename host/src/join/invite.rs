@@ -7,9 +7,10 @@ use crate::own_server::own_pin;
 use crate::settings::{known_identity, name_of_machine, parse_host};
 use agent_team::store::relay::{
     InvitedHost, RelayLock, change_invited_hosts, change_trusted_hosts, host_keys, is_served,
-    new_secret,
+    new_secret, set_sent_keys,
 };
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,7 +60,7 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), HostFailure> {
     }
     // The keys of a relay that has not run yet.
     if let Some(_lock) = RelayLock::take(&dir).map_err(at_folder)? {
-        membership::load(&dir, &identity, false)?;
+        membership::load(&dir, &identity, None)?;
     }
     let keys = host_keys(&dir).map_err(at_folder)?;
     let Some(membership) = keys.and_then(|keys| keys.membership) else {
@@ -80,6 +81,8 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), HostFailure> {
         joined: None,
     };
     change_trusted_hosts(&dir, |trusted| trusted.admit(&host)).map_err(at_folder)?;
+    // Another machine may join by that name.
+    set_sent_keys(&dir, &host, BTreeSet::new()).map_err(at_folder)?;
     change_invited_hosts(&dir, |hosts| {
         hosts.retain(|known| known.host != host && known.until > now);
         hosts.push(invited);

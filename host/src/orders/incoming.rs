@@ -79,7 +79,7 @@ impl OrdersIn {
                 Ok(BundleState::Here) => {
                     let state = put_down(&dir, from, &id, order, &is_supervised).await;
                     if matches!(state, Ok(None)) {
-                        hand_over(&dir, keys).await;
+                        hand_over(&dir, &id, keys).await;
                     }
                     state
                 }

@@ -7,8 +7,8 @@ use agent_team::relay::hand_keys;
 use agent_team::store::TeamDir;
 use agent_team::store::relay::sent_keys;
 use agent_team::wire::carried::HostName;
-use agent_team::wire::host_order::Order;
-use agent_team::wire::model_keys::ModelKeys;
+use agent_team::wire::host_order::{Order, OrderId};
+use agent_team::wire::model_keys::{KeysOfOrder, ModelKeys};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The keys that this relay has for other hosts: those of its environment, and those that the lead has given it.
@@ -58,11 +58,11 @@ impl KeysToSend {
 }
 
 /// Hands the keys of an order to the supervisor of this host. One that does not run yet gets them as the order is asked for again.
-pub(super) async fn hand_over(dir: &TeamDir, keys: ModelKeys) {
+pub(super) async fn hand_over(dir: &TeamDir, order: &OrderId, keys: ModelKeys) {
     if keys.is_empty() {
         return;
     }
-    let dir = dir.clone();
+    let (dir, keys) = (dir.clone(), KeysOfOrder { order: order.clone(), keys });
     if let Err(why) = offload(move || hand_keys(&dir, &keys)).await {
         tracing::debug!(%why, "keys are handed over later");
     }

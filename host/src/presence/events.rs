@@ -61,12 +61,24 @@ pub(crate) enum PresenceEvent {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Beat {
     pub(super) epoch: Epoch,
+    /// Its place among all signs of life of this epoch: a server may repeat earlier ones.
+    #[serde(default)]
+    pub(super) number: BeatNumber,
     /// Whether it is the last one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) leaves: bool,
     /// The version of its list of tasks.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) tasks: String,
+}
+
+/// The place of a sign of life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct BeatNumber {
+    /// The number of the start of the relay.
+    pub(super) start: u64,
+    /// The number of the sign since then.
+    pub(super) count: u64,
 }
 
 /// The description that a host gives of itself.
@@ -88,6 +100,8 @@ pub(super) struct HostValue {
 
 pub(super) struct HeardHost {
     pub(super) value: Option<HostValue>,
+    /// The last sign of life.
+    pub(super) last_beat: Option<(Epoch, BeatNumber)>,
     pub(super) missed: u32,
     pub(super) is_away: bool,
     /// Whether it was heard since the start of this relay.

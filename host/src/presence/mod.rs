@@ -23,6 +23,7 @@ use agent_team::wire::AgentName;
 use agent_team::wire::carried::{HostName, ValueVersion};
 use events::{Beat, HeardHost, HostValue};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
@@ -62,6 +63,8 @@ pub(crate) struct PresenceTask {
     inbound: mpsc::UnboundedSender<InboundEvent>,
     /// Gets the versions of the lists of tasks that other hosts have.
     lists: mpsc::UnboundedSender<ListVersion>,
+    /// The number of signs of life so far.
+    beats: AtomicU64,
     /// Called once the values of the carrier are known.
     on_named: Box<dyn Fn() + Send + Sync>,
     /// Whether they are. Before, nothing is sent, and no mail is accepted.
@@ -114,6 +117,7 @@ impl PresenceTask {
             inbound,
             lists,
             on_named,
+            beats: AtomicU64::new(0),
             is_named: false,
             sees_other_team: false,
             names,
@@ -352,6 +356,7 @@ impl PresenceTask {
     fn host(&mut self, host: &HostName) -> &mut HeardHost {
         self.hosts.entry(host.clone()).or_insert(HeardHost {
             value: None,
+            last_beat: None,
             missed: 0,
             is_away: false,
             is_heard: false,
@@ -364,6 +369,15 @@ impl PresenceTask {
         if *from == self.identity.host {
             return false;
         }
+        let known = self.host(from);
+        let is_repeated = known
+            .last_beat
+            .as_ref()
+            .is_some_and(|(epoch, number)| *epoch == beat.epoch && *number >= beat.number);
+        if is_repeated {
+            return false;
+        }
+        known.last_beat = Some((beat.epoch, beat.number));
         let version = ListVersion { host: from.clone(), version: beat.tasks };
         drop(self.lists.send(version));
         let known = self.host(from);

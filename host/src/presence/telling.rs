@@ -1,6 +1,6 @@
 //! The news of this host for the others: that it lives, and its members.
 
-use super::events::{Beat, HostValue};
+use super::events::{Beat, BeatNumber, HostValue};
 use super::{HOST_KEY, PresenceTask};
 use crate::VERSION;
 use crate::offload::offload;
@@ -9,6 +9,7 @@ use agent_team::store::tasks::version as list_version;
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::RELAY_PROTOCOL;
 use futures_util::future::join_all;
+use std::sync::atomic::Ordering;
 
 /// The most entries that are on their way to the carrier at a time.
 const ENTRIES_AT_ONCE: usize = 64;
@@ -20,7 +21,9 @@ impl PresenceTask {
         }
         let dir = self.dir.clone();
         let tasks = offload(move || list_version(&dir)).await.unwrap_or_default();
-        let beat = Beat { epoch: self.identity.epoch.clone(), leaves, tasks };
+        let count = self.beats.fetch_add(1, Ordering::Relaxed);
+        let number = BeatNumber { start: self.identity.starts, count };
+        let beat = Beat { epoch: self.identity.epoch.clone(), number, leaves, tasks };
         let Ok(body) = serde_json::to_vec(&beat) else { return };
         // Without a connection, the others notice.
         drop(self.carrier.publish_beat(body.into()).await);

@@ -2,7 +2,7 @@
 
 use super::command::{Ssh, last_line, quoted};
 use crate::child::Child;
-use crate::invitation::{Invitation, KeysLine, SERVING};
+use crate::invitation::{Invitation, InvitedKeys, KeysLine, SERVING};
 use crate::own_server::ServerAccess;
 use crate::sign_in::SignIn;
 use agent_team::store::relay::{SshHost, new_secret};
@@ -105,6 +105,11 @@ impl Link {
             labels: labels.clone(),
             asks_for_login: self.access.asks_for_login,
             pin: self.access.pin.clone(),
+            keys: if self.sign_in.is_signed_in(host).await {
+                InvitedKeys::Kept
+            } else {
+                InvitedKeys::New
+            },
         };
         let line = serde_json::to_string(&invitation)? + "\n";
         let run = format!(

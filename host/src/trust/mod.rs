@@ -263,7 +263,7 @@ impl Trust {
         }
         state.verified.insert(text.to_owned(), Arc::clone(signer));
         let Certificate { host, serial, .. } = &signer.certificate;
-        if state.latest.get(host).is_none_or(|known| known.certificate.serial < *serial) {
+        if state.latest.get(host).is_none_or(|known| known.certificate.serial <= *serial) {
             state.latest.insert(host.clone(), Arc::clone(signer));
         }
     }

@@ -252,8 +252,8 @@ pub(crate) fn unheard_lead(lead_away: Option<u64>) {
     println!(
         "lead_away {limit:?}: the last turn began {last_turn:?} after the cut, she ended after {ended:?}"
     );
-    // The last sign of life came up to two seconds before the cut; a turn has begun each second, while the machine was not too busy.
-    assert!(ended + Duration::from_secs(3) > limit && !last_turn.is_zero(), "{}", gpu.describe());
+    // The last sign of life came up to two seconds before the cut, and a missed one counts as two more.
+    assert!(ended + Duration::from_secs(6) > limit && !last_turn.is_zero(), "{}", gpu.describe());
     let turns_at_end = turns(gpu);
     machines.network.heal("ann");
     machines.eventually("the lead is told", || {

@@ -315,7 +315,7 @@ async fn refused_by_hosts(attacker: &mut Attacker) {
     let number = std::cell::Cell::new(0);
     let question = |subject: &str, word: &str, body: &[u8]| {
         number.set(number.get() + 1);
-        let head = format!("{word} {}\n", number.get());
+        let head = format!("{word} {:032x}\n", number.get());
         attacker.trust.sign(subject, &[head.as_bytes(), body].concat())
     };
     let ask = async |subject: &str, body: &[u8]| {
@@ -325,6 +325,7 @@ async fn refused_by_hosts(attacker: &mut Attacker) {
         let answer = asked(subject, fresh.clone(), ANSWER).await.unwrap();
         // The same question again is nothing to it.
         assert_eq!(asked(subject, fresh, Duration::from_secs(1)).await, None);
+        assert!(asked(subject, question(subject, "-", body), ANSWER).await.is_some());
         serde_json::from_str::<Value>(&answer).unwrap()
     };
     let answer = ask("t.demo.order.gpu1.gpu2", &spawn_order("eve")).await;
@@ -340,6 +341,45 @@ async fn refused_by_hosts(attacker: &mut Attacker) {
         attacker.trust.sign("t.demo.sync.ann.gpu2", b"{\"v\":1,\"epoch\":\"00000000000000ee\"}");
     let reply = Some("t.demo.mail.gpu1.ann");
     assert!(!attacker.is_refused("t.demo.sync.ann.gpu2", reply, &stolen).await);
+}
+
+#[test]
+fn signs_of_life_that_a_server_repeats_are_none() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    machines.eventually("gpu1 hears ann", || {
+        machines.get("gpu1").team_ok(&["host", "ls"]).contains(" up ")
+    });
+    let (url, hub) = (machines.server.url(), machines.network.hub().clone());
+    let (kept, is_kept) = std::sync::mpsc::channel();
+    let (stop, mut is_over) = tokio::sync::oneshot::channel::<()>();
+    // As somebody who runs the server: it keeps one, and repeats it when the host is gone.
+    let repeating = std::thread::spawn(move || {
+        hub.enter(|| {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let client = async_nats::connect(&url).await.unwrap();
+                let mut beats = client.subscribe("t.demo.beat.ann").await.unwrap();
+                let beat = futures_util::StreamExt::next(&mut beats).await.unwrap().payload;
+                kept.send(()).unwrap();
+                while is_over.try_recv().is_err() {
+                    client.publish("t.demo.beat.ann", beat.clone()).await.unwrap();
+                    client.flush().await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+            });
+        });
+    });
+    is_kept.recv_timeout(ANSWER).unwrap();
+    machines.get_mut("ann").kill_relay();
+    machines.eventually("ann is away in spite of them", || {
+        machines.get("gpu1").team_ok(&["host", "ls"]).contains(" away ")
+    });
+    machines.get_mut("ann").start_relay();
+    machines.eventually("ann is heard again", || {
+        machines.get("gpu1").team_ok(&["host", "ls"]).contains(" up ")
+    });
+    stop.send(()).unwrap();
+    repeating.join().unwrap();
 }
 
 #[test]

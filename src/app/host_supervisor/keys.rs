@@ -1,18 +1,23 @@
 //! The keys of models that come with the orders of another host. The relay hands them over at a socket; they are kept in the memory of
 //! this process alone, for the teammates that it starts.
 //!
-//! A variable that this host has set itself keeps its own key.
+//! A provider of which this host has a key itself keeps that one.
 
+use crate::app::fallbacks;
 use crate::os::unix_socket;
+use crate::os::{Clock, SystemClock};
 use crate::settings::Settings;
 use crate::settings::environment::Environment;
 use crate::settings::model::ProviderCredentials;
 use crate::settings::models::KnownModels;
 use crate::store::TeamDir;
-use crate::supervise::supervisor::Supervisor;
+use crate::store::asynchronous::offload;
+use crate::store::relay::read_order;
+use crate::wire::host_order::{OrderId, OrderSide};
 use crate::wire::limits::MIB;
-use crate::wire::model_keys::ModelKeys;
+use crate::wire::model_keys::{KeysOfOrder, ModelKeys};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::rc::Rc;
@@ -22,8 +27,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// The time in which keys come after their order. The relay hands them over again and again.
-const COME_WITHIN: Duration = Duration::from_secs(5);
+/// The orders whose keys are kept: those under way, and a few before them.
+const MOST_ORDERS: usize = 64;
+
+/// The pause between two looks whether an order is still given.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The time in which a connection must say its keys.
 const SAID_WITHIN: Duration = Duration::from_secs(5);
@@ -31,49 +39,87 @@ const SAID_WITHIN: Duration = Duration::from_secs(5);
 /// The pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The keys that have come so far.
+/// The keys that have come, and the settings of this host.
 pub(super) struct ReceivedKeys {
     settings: Settings,
     environment: Environment,
-    keys: RefCell<ModelKeys>,
+    /// The access to models without keys of others.
+    own: ProviderCredentials,
+    /// The keys of each order, the last ones last.
+    keys: RefCell<VecDeque<KeysOfOrder>>,
     changed: Notify,
 }
 
 impl ReceivedKeys {
-    pub(super) fn new(settings: Settings, environment: Environment) -> Self {
-        Self { settings, environment, keys: RefCell::default(), changed: Notify::new() }
+    pub(super) fn new(
+        settings: Settings,
+        environment: Environment,
+        own: ProviderCredentials,
+    ) -> Self {
+        let (keys, changed) = (RefCell::default(), Notify::new());
+        Self { settings, environment, own, keys, changed }
     }
 
-    /// Waits until the keys of an order have come, and gives them to the supervisor.
+    /// Waits for the keys of an order, as long as it is given.
     ///
     /// # Errors
-    /// In words: they have not.
-    pub(super) async fn give(&self, names: &[String], to: &Supervisor) -> Result<(), String> {
+    /// In words: it is not given any more.
+    pub(super) async fn of_order(
+        &self,
+        team: &TeamDir,
+        id: &OrderId,
+        names: &[String],
+    ) -> Result<ModelKeys, String> {
         if names.is_empty() {
-            return Ok(());
+            return Ok(ModelKeys::default());
         }
-        let have_come = async {
-            loop {
-                let changed = self.changed.notified();
-                if names.iter().all(|name| self.keys.borrow().get(name).is_some()) {
-                    return;
-                }
-                changed.await;
+        loop {
+            let changed = self.changed.notified();
+            if let Some(keys) = self.known(id) {
+                let named = keys.iter().filter(|(name, _)| names.iter().any(|it| it == name));
+                return Ok(named.map(|(name, key)| (name.to_owned(), key.to_owned())).collect());
             }
-        };
-        let late = timeout(COME_WITHIN, have_come).await;
-        late.map_err(|_| {
-            format!("the keys that come with the order ({}) are not there", names.join(", "))
-        })?;
-        let environment = self.environment.with_keys(&self.keys.borrow());
-        let credentials = ProviderCredentials::of(&self.settings, &environment);
-        let known = KnownModels::of(&self.settings, &credentials);
-        to.set_access(credentials, known);
-        Ok(())
+            if timeout(LOOK_EVERY, changed).await.is_err() {
+                let (team, order) = (team.clone(), id.clone());
+                let known = offload(move || read_order(&team, OrderSide::In, &order)).await;
+                if !known.is_ok_and(|known| known.is_some_and(|it| it.until > SystemClock.now())) {
+                    return Err(format!("its keys ({}) have not come", names.join(", ")));
+                }
+            }
+        }
     }
 
-    fn add(&self, keys: ModelKeys) {
-        self.keys.borrow_mut().extend(keys);
+    /// Returns the access to models with these keys, for providers of which this host has none itself, and what is known of the models.
+    ///
+    /// # Errors
+    /// In words: a budget in money has no price for a fallback model.
+    pub(super) fn access(
+        &self,
+        keys: &ModelKeys,
+    ) -> Result<(ProviderCredentials, KnownModels), String> {
+        let credentials = if keys.is_empty() {
+            self.own.clone()
+        } else {
+            let environment = self.environment.with_keys(keys);
+            let given = ProviderCredentials::of(&self.settings, &environment);
+            fallbacks::resolve(&self.settings, given).map_err(|why| why.why)?.credentials
+        };
+        let known = KnownModels::of(&self.settings, &credentials);
+        Ok((credentials, known))
+    }
+
+    fn known(&self, id: &OrderId) -> Option<ModelKeys> {
+        self.keys.borrow().iter().find(|it| it.order == *id).map(|it| it.keys.clone())
+    }
+
+    fn add(&self, keys: KeysOfOrder) {
+        let mut known = self.keys.borrow_mut();
+        known.retain(|it| it.order != keys.order);
+        if known.len() >= MOST_ORDERS {
+            known.pop_front();
+        }
+        known.push_back(keys);
+        drop(known);
         self.changed.notify_waiters();
     }
 }

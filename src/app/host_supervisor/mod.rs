@@ -138,6 +138,7 @@ async fn start(
     let named = model::resolve(&settings, &context.environment)?.map(|it| it.value.to_string());
     let bus = open_bus(team.clone(), settings.rules());
     let tasks = open_tasks(&bus);
+    let own_access = credentials.clone();
     let parts = SupervisorParts {
         rules: settings.rules(),
         permissions,
@@ -164,7 +165,7 @@ async fn start(
             bus,
             supervisor,
             own_model: named,
-            keys: Rc::new(ReceivedKeys::new(settings, context.environment.clone())),
+            keys: Rc::new(ReceivedKeys::new(settings, context.environment.clone(), own_access)),
             spawning: Mutex::new(()),
             preparing: Mutex::new(()),
         }),

@@ -116,7 +116,7 @@ impl HostSupervisor {
         let answer = match order {
             Order::Spawn(spawn) => {
                 tracing::info!(%id, %host, name = spawn.name, "another host orders a teammate");
-                self.spawn(&host, *spawn).await
+                self.spawn(&host, id, *spawn).await
             }
             Order::Stop(stop) => {
                 tracing::info!(%id, %host, name = stop.name, "another host orders a stop");
@@ -162,8 +162,14 @@ impl HostSupervisor {
         self.bus.dir().relay_bundle(OrderSide::In, id)
     }
 
-    async fn spawn(&self, from: &HostName, order: SpawnThere) -> Result<OrderAnswer, String> {
+    async fn spawn(
+        &self,
+        from: &HostName,
+        id: &OrderId,
+        order: SpawnThere,
+    ) -> Result<OrderAnswer, String> {
         self.check_giver(from).await?;
+        let keys = self.keys.of_order(self.bus.dir(), id, &order.sent_keys).await?;
         let from = from.clone();
         let team = self.bus.dir().clone();
         let (role, has_file, giver) = (order.role.clone(), order.role_has_file, from.clone());
@@ -184,7 +190,8 @@ impl HostSupervisor {
         let limits = offload(move || limits_for(&team, &member)).await?;
         let loosest = limits.mode.unwrap_or(order.mode_of_lead);
         self.supervisor.set_mode(order.mode_of_lead.min(loosest));
-        self.keys.give(&order.sent_keys, &self.supervisor).await?;
+        let (access, known) = self.keys.access(&keys)?;
+        self.supervisor.set_access_of(&name, access, known);
         self.supervisor.set_default_model(self.own_model.clone().or(order.model_of_lead));
         let (member, start) = (name.clone(), order.clone.clone());
         let spawn = SpawnOrder {

@@ -32,8 +32,11 @@ pub(crate) fn name_this_process(name: &str) {
 }
 
 /// Hides the memory and the environment of this process from other processes of the user. An `exec` undoes
-/// it, so each program that holds a secret calls it.
-pub(crate) fn forbid_inspection() -> io::Result<()> {
+/// it, so each program that holds a secret calls it. It leaves no core file either.
+///
+/// # Errors
+/// The system refuses it.
+pub fn forbid_inspection() -> io::Result<()> {
     Ok(nix::sys::prctl::set_dumpable(false)?)
 }
 
