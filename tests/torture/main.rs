@@ -17,6 +17,7 @@ mod by_tests;
 mod card;
 mod checker;
 mod crash_states;
+mod disk;
 mod endings;
 mod full_disk;
 mod idle;
