@@ -7,7 +7,7 @@ use agent_team::store::failpoint::{POINTS, VARIABLE};
 use agent_team::wire::AgentName;
 use nix::sys::signal::Signal;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) const HOSTS: [&str; 2] = ["a", "b"];
 
@@ -33,30 +33,29 @@ const OF_THE_MAILBOX: [&str; 14] = [
 ];
 
 /// A relay on its way to a failpoint.
-struct Armed {
+pub(crate) struct Armed {
     token: PathBuf,
     /// The number of starts before.
     starts: usize,
 }
 
 impl Armed {
-    /// Starts the relay again, so that it is killed at the point once.
-    fn at(machine: &mut Machine, point: &str) -> Self {
-        let token = machine.folder().join("token");
-        drop(File::create(&token).unwrap());
+    /// Starts the relay again, so that it is killed at the point once. The token is a file that does not exist.
+    fn at(machine: &mut Machine, point: &str, token: &Path) -> Self {
+        drop(File::create(token).unwrap());
         machine.relay_environment = vec![(VARIABLE.into(), format!("{point}={}", token.display()))];
         machine.kill_relay();
         let starts = starts_of(machine);
         machine.start_relay();
         machine.relay_environment.clear();
-        Self { token, starts }
+        Self { token: token.into(), starts }
     }
 
     fn is_serving(&self, machine: &Machine) -> bool {
         starts_of(machine) > self.starts
     }
 
-    fn is_killed(&self) -> bool {
+    pub(crate) fn is_killed(&self) -> bool {
         !self.token.exists()
     }
 }
@@ -67,47 +66,81 @@ fn starts_of(machine: &Machine) -> usize {
     log.matches("the relay serves").count()
 }
 
-/// Kills relays once at every step; returns the number of kills. The traffic is that of `PLACES`.
-pub(crate) fn kill_at_every_step(machines: &mut Machines, traffic: &Traffic) -> usize {
+/// A host whose relay sends, and one whose relay gets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
+}
+
+impl Way {
+    /// Returns the host of the relay that passes a step.
+    pub(crate) fn host_at(self, point: &str) -> &'static str {
+        if point.starts_with("arrivals.") { self.to } else { self.from }
+    }
+}
+
+/// Returns the steps of relays at which a kill could matter.
+pub(crate) fn steps() -> Vec<&'static str> {
     let relay_points = POINTS
         .into_iter()
         .filter(|point| point.starts_with("outbox.") || point.starts_with("arrivals."));
-    let points = OF_THE_MAILBOX.into_iter().chain(relay_points);
-    points.map(|point| kill_at(point, machines, traffic)).sum()
+    OF_THE_MAILBOX.into_iter().chain(relay_points).collect()
 }
 
-/// Kills a relay at a step; returns the number of kills at steps that this takes.
-fn kill_at(point: &str, machines: &mut Machines, traffic: &Traffic) -> usize {
-    let host = if point.starts_with("arrivals.") { "b" } else { "a" };
-    let is_in_doubt = point == "arrivals.resolved";
-    if is_in_doubt {
+/// Starts the relay that passes a step again, so that it is killed there once, and has it come there. The traffic is that of
+/// `PLACES`.
+pub(crate) fn arm(
+    point: &str,
+    way: Way,
+    machines: &mut Machines,
+    token: &Path,
+    accepted: &dyn Fn() -> usize,
+) -> Armed {
+    let host = way.host_at(point);
+    if point == "arrivals.resolved" {
         // Before, an intent is left in doubt.
-        let armed = Armed::at(machines.get_mut(host), "arrivals.appended");
+        let armed = Armed::at(machines.get_mut(host), "arrivals.appended", token);
         machines.eventually("the relay is killed with an intent", || armed.is_killed());
     }
-    let armed = Armed::at(machines.get_mut(host), point);
+    let armed = Armed::at(machines.get_mut(host), point, token);
     match point {
         // In the name of a member of the other host: it is refused there.
         "outbox.rejected" => {
-            let bus = machines.get("a").bus();
-            let ben = AgentName::member("ben").unwrap();
-            bus.send(&ben, "bob", Outgoing::text("forged")).unwrap();
+            let members: Vec<_> = PLACES.iter().filter(|(_, host)| *host == way.to).collect();
+            let [(to, _), (from, _)] = members[..] else { panic!("{members:?}") };
+            let from = AgentName::member(from).unwrap();
+            machines.get(host).bus().send(&from, to, Outgoing::text("forged")).unwrap();
         }
         // The files are compacted at the end.
         "outbox.compacting" | "outbox.compacted" => {
             // A signal that comes before the relay expects it ends it at once.
-            machines.eventually("the relay serves", || armed.is_serving(machines.get("a")));
-            let known = traffic.accepted();
-            machines.eventually("mail is on its way", || traffic.accepted() > known + 50);
-            machines.get("a").signal_relay(Signal::SIGTERM);
+            machines.eventually("the relay serves", || armed.is_serving(machines.get(host)));
+            let known = accepted();
+            machines.eventually("mail is on its way", || accepted() > known + 50);
+            machines.get(host).signal_relay(Signal::SIGTERM);
         }
         _ => {}
     }
+    armed
+}
+
+/// Kills relays once at every step; returns the number of kills. The traffic is that of `PLACES`.
+pub(crate) fn kill_at_every_step(machines: &mut Machines, traffic: &Traffic) -> usize {
+    steps().into_iter().map(|point| kill_at(point, machines, traffic)).sum()
+}
+
+/// Kills a relay at a step; returns the number of kills at steps that this takes.
+fn kill_at(point: &str, machines: &mut Machines, traffic: &Traffic) -> usize {
+    let way = Way { from: "a", to: "b" };
+    let host = way.host_at(point);
+    let token = machines.get(host).folder().join("token");
+    let armed = arm(point, way, machines, &token, &|| traffic.accepted());
     machines.eventually(&format!("the relay is killed at {point}"), || armed.is_killed());
     let machine = machines.get_mut(host);
     machine.kill_relay();
     machine.start_relay();
-    1 + usize::from(is_in_doubt)
+    1 + usize::from(point == "arrivals.resolved")
 }
 
 #[test]

@@ -1,9 +1,13 @@
 //! Faults in the numbers that docs/machines.md promises: hours of machine time. Only with `TEAM_MACHINES_FULL=1`.
 
+use crate::disk::KINDS;
+use crate::failpoints::{Way, steps};
 use crate::faults::{self, Outcome, torture};
 use crate::machines::{Machines, variable};
+use crate::power_cuts::Site;
 use crate::rig::faults::{FaultKind, Plan};
 use crate::rig::judge::Report;
+use crate::rig::rng::Rng;
 use crate::skips::skipped;
 use crate::traffic::{Traffic, must_be_clean};
 use crate::{failpoints, names, orders};
@@ -139,5 +143,39 @@ fn an_agent_is_placed_anew_200_times_during_a_partition() {
         ends.sort();
         let (median, longest) = (ends[ends.len() / 2], ends.last().unwrap());
         println!("{}: ended {median:?} after healing, at most {longest:?}", ends.len());
+    }
+}
+
+/// The passes over all steps of the relays of both hosts, on each file system.
+const POWER_PASSES: usize = 5;
+
+/// The rounds of power cuts at random moments, on each file system, and the cuts of one.
+const RANDOM_ROUNDS: u64 = 4;
+const CUTS_OF_A_ROUND: usize = 30;
+
+#[test]
+fn power_is_cut_at_every_step_and_at_random_on_three_file_systems() {
+    if !are_wanted() {
+        return;
+    }
+    let seed = variable("TEAM_MACHINES_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let [there, back] = [Way { from: "a", to: "b" }, Way { from: "b", to: "a" }];
+    for kind in KINDS {
+        let mut totals = Totals::default();
+        let mut add = |site: &mut Site, how: &str, count: usize| {
+            let report = site.must_be_clean();
+            let all = ("hosts without power".to_owned(), site.cuts as u64);
+            totals.add(&report, [(format!("{} {how}", kind.name), count as u64), all]);
+        };
+        for way in [there, back].repeat(POWER_PASSES) {
+            let Some(mut site) = Site::or_skip(kind, |_| ()) else { return };
+            let count = site.cut_at_steps(&steps(), way);
+            add(&mut site, "at steps", count);
+        }
+        for round in 0..RANDOM_ROUNDS {
+            let Some(mut site) = Site::or_skip(kind, |_| ()) else { return };
+            site.cut_at_random(&mut Rng::new(seed + round), CUTS_OF_A_ROUND);
+            add(&mut site, "at random", CUTS_OF_A_ROUND);
+        }
     }
 }

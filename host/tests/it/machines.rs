@@ -4,7 +4,7 @@ use crate::rig::files::{temporary_folder, write_private};
 use crate::rig::namespaces::{Host, Network};
 use crate::rig::nats_install::find_or_skip;
 use crate::rig::nats_server::{NatsServer, ServerOptions};
-use crate::rig::process::{signal, spawn_tied, wait_until};
+use crate::rig::process::{signal, spawn_tied, stop, wait_until};
 use crate::skips::skipped;
 use agent_team::bus::{Bus, MailLimits};
 use agent_team::store::{Fsync, LifeLock, LifeRecord, SystemClock, TeamDir, roster};
@@ -53,6 +53,8 @@ pub(crate) struct Machine {
     pub(crate) relay_environment: Vec<(String, String)>,
     /// Another program than `team-host`, with its arguments.
     pub(crate) relay_program: Option<(PathBuf, Vec<String>)>,
+    /// A change of the command of its relay before each start.
+    pub(crate) prepare_relay: Option<fn(&mut Command)>,
 }
 
 /// A team on several hosts.
@@ -70,10 +72,18 @@ pub(crate) const SERVERS: [&str; 3] = ["n1", "n2", "n3"];
 impl Machines {
     /// Creates hosts of these names and starts their relays; `None` where this is not possible, which is noted as a skip.
     pub(crate) fn or_skip(names: &[&str]) -> Option<Self> {
+        Self::in_folders_or_skip(names, temporary_folder)
+    }
+
+    /// Creates the same in folders that are prepared for them.
+    pub(crate) fn in_folders_or_skip(
+        names: &[&str],
+        folder: impl FnMut() -> TempDir,
+    ) -> Option<Self> {
         let program = find_or_skip(skipped)?;
         let network = Network::or_skip(names, skipped)?;
         let server = NatsServer::on(network.hub(), &program, &ServerOptions::default());
-        Some(Self::at(names, network, vec![server]))
+        Some(Self::at(names, network, vec![server], folder))
     }
 
     /// Creates the same, with a cluster of three servers, each on a host of its own: `SERVERS`.
@@ -81,12 +91,18 @@ impl Machines {
         let program = find_or_skip(skipped)?;
         let network = Network::or_skip(&[names, &SERVERS].concat(), skipped)?;
         let servers = NatsServer::cluster(&SERVERS.map(|name| network.host(name)), &program);
-        Some(Self::at(names, network, servers))
+        Some(Self::at(names, network, servers, temporary_folder))
     }
 
-    fn at(names: &[&str], network: Network, servers: Vec<NatsServer>) -> Self {
+    fn at(
+        names: &[&str],
+        network: Network,
+        servers: Vec<NatsServer>,
+        mut folder: impl FnMut() -> TempDir,
+    ) -> Self {
         let urls: Vec<_> = servers.iter().map(NatsServer::url).collect();
-        let machine = |name: &&str| Machine::new(network.host(name).clone(), urls.clone());
+        let machine =
+            |name: &&str| Machine::new(network.host(name).clone(), urls.clone(), folder());
         let mut all: Vec<_> = names.iter().map(machine).collect();
         start_relays(&mut all);
         let mut servers = servers.into_iter();
@@ -103,7 +119,8 @@ impl Machines {
         let server = NatsServer::on(network.hub(), &nats_server, &ServerOptions::default());
         let machine = |name: &&str| {
             let url = format!("nats://{address}");
-            let mut machine = Machine::new(network.host(name).clone(), vec![url]);
+            let mut machine =
+                Machine::new(network.host(name).clone(), vec![url], temporary_folder());
             let mut args = vec!["run"];
             if *name == names[0] {
                 args.extend(["--name", name, "--team", TEAM, "--listen", &address]);
@@ -163,13 +180,21 @@ impl Drop for Machine {
 }
 
 impl Machine {
-    fn new(host: Host, urls: Vec<String>) -> Self {
-        let folder = temporary_folder();
+    fn new(host: Host, urls: Vec<String>, folder: TempDir) -> Self {
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let name = host.name().to_owned();
-        let (relay_environment, relay_program) = (Vec::new(), None);
-        let (relay, relay_kills) = (None, 0);
-        Self { name, host, folder, dir, relay, relay_kills, urls, relay_environment, relay_program }
+        Self {
+            name,
+            host,
+            folder,
+            dir,
+            relay: None,
+            relay_kills: 0,
+            urls,
+            relay_environment: Vec::new(),
+            relay_program: None,
+            prepare_relay: None,
+        }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -248,6 +273,9 @@ impl Machine {
             .open(self.folder().join("relay.err"))
             .unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        if let Some(prepare) = self.prepare_relay {
+            prepare(&mut command);
+        }
         self.relay = Some(spawn_tied(command).unwrap());
     }
 
@@ -310,6 +338,13 @@ impl Machine {
     /// Waits for the end of the relay; returns its exit code.
     pub(crate) fn wait_relay(&mut self) -> Option<i32> {
         self.relay.take().unwrap().wait().unwrap().code()
+    }
+
+    /// Stops the relay if it runs, and waits until it stands still.
+    pub(crate) fn stop_relay(&self) {
+        if let Some(relay) = &self.relay {
+            assert!(stop(relay, DEADLINE), "the relay of {} does not stop", self.name);
+        }
     }
 
     pub(crate) fn signal_relay(&self, what: Signal) {

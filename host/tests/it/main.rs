@@ -6,6 +6,12 @@
 #[path = "../../../tests/support/skips.rs"]
 mod skips;
 
+#[path = "../../../tests/torture/disk.rs"]
+mod disk;
+
+#[path = "../../../tests/torture/mount.rs"]
+mod mount;
+
 mod attachments;
 mod carrier;
 mod cluster;
@@ -18,11 +24,13 @@ mod full_lengths;
 mod keys;
 mod lead;
 mod machines;
+mod member_process;
 mod members;
 mod naive;
 mod names;
 mod orders;
 mod pair;
+mod power_cuts;
 mod rig;
 mod ssh;
 mod tasks;

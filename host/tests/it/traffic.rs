@@ -143,7 +143,7 @@ pub(crate) fn must_be_clean_within(
 }
 
 /// Returns the number of torn lines among the dead letters of a member. No line may be dead for another reason.
-fn torn_lines(machine: &Machine, member: &str) -> usize {
+pub(crate) fn torn_lines(machine: &Machine, member: &str) -> usize {
     let letters = dead::read_all(&machine.dir, &AgentName::member(member).unwrap()).unwrap();
     for letter in &letters {
         let is_whole = letter
@@ -155,11 +155,12 @@ fn torn_lines(machine: &Machine, member: &str) -> usize {
     letters.len()
 }
 
-fn id_of(mail: &Mail) -> String {
+/// Returns the id of a message, by which it is known again.
+pub(crate) fn id_of(mail: &Mail) -> String {
     format!("{}:{}:{}", mail.from, mail.to, mail.number)
 }
 
-fn mail_of(id: &str) -> Option<Mail> {
+pub(crate) fn mail_of(id: &str) -> Option<Mail> {
     let mut words = id.split(':');
     let (from, to) = (words.next()?, words.next()?);
     Some(Mail::new(from, to, words.next()?.parse().ok()?))

@@ -1,10 +1,12 @@
 //! Files and folders of the rig: writing, copying, and temporary folders that a later run removes if this one is
 //! killed.
 
+use crate::mount::run;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The beginning of the names of temporary folders. The process id follows.
 const PREFIX: &str = "team-rig-";
@@ -46,7 +48,17 @@ fn sweep(temporary: &Path) {
     };
     let entries = fs::read_dir(temporary).into_iter().flatten().flatten();
     for stale in entries.map(|entry| entry.path()).filter(is_stale) {
+        unmount_below(&stale);
         let _removed_by_another = fs::remove_dir_all(stale);
+    }
+}
+
+/// Unmounts the disks that a killed test process has left.
+fn unmount_below(folder: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let places = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    for place in places.filter(|place| Path::new(place).starts_with(folder)) {
+        let _unmounted_by_another = run(Command::new("umount").arg(place));
     }
 }
 

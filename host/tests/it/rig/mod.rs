@@ -8,6 +8,7 @@ pub(crate) mod namespaces;
 pub(crate) mod nats_install;
 pub(crate) mod nats_server;
 pub(crate) mod nats_wire;
+pub(crate) mod no_syncs;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod python_package;

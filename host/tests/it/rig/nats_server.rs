@@ -2,7 +2,7 @@
 
 use super::files::{copy_folder, temporary_folder, write_private};
 use super::namespaces::Host;
-use super::process::{pid_of, signal, spawn_tied, wait_until};
+use super::process::{pid_of, signal, spawn_tied, stop, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -203,13 +203,7 @@ impl NatsServer {
     /// Stops the server (SIGSTOP) until `resume`, and waits until it stands still.
     pub(crate) fn pause(&mut self) {
         let process = self.process.as_ref().expect("the server runs");
-        signal(process, Signal::SIGSTOP);
-        let threads = format!("/proc/{}/task", process.id());
-        // The signal takes effect thread by thread.
-        let stands = wait_until(READY_WITHIN, || {
-            fs::read_dir(&threads).unwrap().flatten().all(|thread| is_stopped(&thread.path()))
-        });
-        assert!(stands, "the server does not stop");
+        assert!(stop(process, READY_WITHIN), "the server does not stop");
         self.is_paused = true;
     }
 
@@ -258,10 +252,4 @@ impl NatsServer {
         let info = line.strip_prefix("INFO ").and_then(|it| serde_json::from_str::<Value>(it).ok());
         info.is_some_and(|info| info["server_name"] == self.name() && info["jetstream"] == true)
     }
-}
-
-/// Whether a thread is stopped by a signal, or has ended since it was listed.
-fn is_stopped(thread: &Path) -> bool {
-    let Ok(status) = fs::read_to_string(thread.join("stat")) else { return true };
-    status.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }

@@ -3,8 +3,10 @@
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getppid};
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock};
@@ -53,6 +55,22 @@ fn tie(command: &mut Command) -> &mut Command {
 /// Sends a signal to a child that was not waited for, so that its id is still its own.
 pub(crate) fn signal(child: &Child, signal: Signal) {
     kill(pid_of(child), signal).unwrap();
+}
+
+/// Stops a child (SIGSTOP), and waits until all of its threads stand still. Returns `false` if they do not.
+pub(crate) fn stop(child: &Child, within: Duration) -> bool {
+    signal(child, Signal::SIGSTOP);
+    let threads = format!("/proc/{}/task", child.id());
+    // The signal takes effect thread by thread.
+    wait_until(within, || {
+        fs::read_dir(&threads).unwrap().flatten().all(|thread| is_stopped(&thread.path()))
+    })
+}
+
+/// Whether a thread is stopped by a signal, or has ended since it was listed.
+fn is_stopped(thread: &Path) -> bool {
+    let Ok(status) = fs::read_to_string(thread.join("stat")) else { return true };
+    status.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
 
 pub(crate) fn pid_of(child: &Child) -> Pid {
