@@ -56,13 +56,13 @@ pub fn change_ssh_hosts<R>(
     lists::change(dir, &dir.relay_ssh(), dir.relay_ssh_lock(), change)
 }
 
-/// Records the connections to these hosts, for people. The caller holds the relay's lock.
+/// Records the connections to these hosts, for people, durably: on XFS, the file would be empty after a power cut. The caller holds the relay's lock.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn write_ssh_links(dir: &TeamDir, links: &[SshLink]) -> Result<(), StoreError> {
     let path = dir.relay_ssh_links();
-    Ok(replace(&path, &pretty_json(&links, &path)?, Fsync::Never)?)
+    Ok(replace(&path, &pretty_json(&links, &path)?, Fsync::Always)?)
 }
 
 /// Returns the connections to these hosts, as the relay has recorded them last.
