@@ -409,6 +409,13 @@ impl Machine {
         shown["members"].as_array().unwrap().iter().find(|member| member["name"] == name).cloned()
     }
 
+    /// Returns the number of messages that wait for another host, as `team host ls` shows it.
+    pub(crate) fn waiting_for(&self, host: &str) -> Option<u64> {
+        let shown: Value = serde_json::from_str(&self.team_ok(&["host", "ls", "--json"])).unwrap();
+        let hosts = shown["hosts"].as_array()?;
+        hosts.iter().find(|known| known["host"] == host)?["waiting"].as_u64()
+    }
+
     pub(crate) fn is_alive(&self, name: &str) -> Option<bool> {
         self.member(name)?["alive"].as_bool()
     }

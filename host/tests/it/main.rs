@@ -23,6 +23,7 @@ mod figures;
 mod full_lengths;
 mod keys;
 mod lead;
+mod lost_files;
 mod machines;
 mod member_process;
 mod members;

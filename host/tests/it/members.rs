@@ -170,13 +170,7 @@ fn a_full_inbox_on_another_host_holds_up_mail_at_its_source_until_there_is_room(
     for number in 0..40 {
         ann.team_ok(&["send", "carol", &text(number)]);
     }
-    let waiting = || {
-        let hosts: serde_json::Value =
-            serde_json::from_str(&ann.team_ok(&["host", "ls", "--json"])).unwrap();
-        let hosts = hosts["hosts"].as_array().unwrap().clone();
-        let gpu = hosts.iter().find(|host| host["host"] == "gpu1").cloned();
-        gpu.and_then(|host| host["waiting"].as_u64())
-    };
+    let waiting = || ann.waiting_for("gpu1");
     let inbox = gpu.folder().join(".team/inbox/carol.jsonl");
     let size = || fs::metadata(&inbox).map_or(0, |about| about.len());
     machines.eventually("the inbox is full, and the rest waits on ann", || {
