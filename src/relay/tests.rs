@@ -9,7 +9,7 @@ use crate::store::{
     SharedClock, TeamDir, Transcript, dead, roster, test_team,
 };
 use crate::wire::AgentName;
-use crate::wire::carried::{Acknowledgement, HostName, ProgressQuestion, RELAY_PROTOCOL};
+use crate::wire::carried::{Acknowledgement, Frame, HostName, ProgressQuestion, RELAY_PROTOCOL};
 use crate::wire::roster::{Member, Status};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -265,6 +265,33 @@ fn a_relay_killed_in_the_midst_of_an_append_leaves_a_torn_line_and_brings_it_aga
         letters.iter().map(|it| it.reason.as_str()).collect::<Vec<_>>(),
         ["the line was never finished"]
     );
+}
+
+#[test]
+fn a_frame_of_another_version_of_the_protocol_is_refused_with_words_and_its_lines_stay() {
+    let a = Host::new("a", &[("alice", None), ("carol", Some("b"))]);
+    let b = Host::new("b", &[("alice", Some("a")), ("carol", None)]);
+    let (mut out, mut carol) = (a.outbound(), Owner::of(&b, "carol"));
+    a.send("alice", "carol", "one");
+    out.take_in().unwrap();
+    let frames = frames_for(&mut out, &host("b"));
+    let text = String::from_utf8(frames[0].clone()).unwrap();
+    let mut inbound = b.inbound();
+    for version in [RELAY_PROTOCOL - 1, RELAY_PROTOCOL + 1] {
+        let head = format!(r#"{{"v":{version},"#);
+        let other = text.replacen(&format!(r#"{{"v":{RELAY_PROTOCOL},"#), &head, 1);
+        let said = Frame::parse(other.as_bytes()).unwrap_err().to_string();
+        let words = format!("version {version} of the protocol between hosts");
+        assert!(said.starts_with(&words), "{said}");
+        let arrived = deliver(&mut inbound, &host("a"), &[other.into_bytes()]);
+        assert_eq!((arrived.appended, arrived.acknowledgements.len()), (0, 0));
+        acknowledge(&mut out, &host("b"), &arrived);
+    }
+    assert_eq!((carol.mail().len(), out.waiting_for(&host("b"))), (0, 1));
+    // The program of that host was replaced.
+    let arrived = deliver(&mut inbound, &host("a"), &frames);
+    acknowledge(&mut out, &host("b"), &arrived);
+    assert_eq!((carol.mail().len(), out.waiting_for(&host("b"))), (1, 0));
 }
 
 #[test]
