@@ -121,7 +121,7 @@ pub fn remove_order(dir: &TeamDir, side: OrderSide, id: &OrderId) -> Result<(), 
 }
 
 /// Removes the answered orders that were answered so long ago that nobody asks again, orders for tasks that nobody has asked for
-/// since then, and bundles without an order.
+/// since then, old orders that cannot be read, and bundles without an order.
 ///
 /// # Errors
 /// A file cannot be read or removed.
@@ -146,9 +146,12 @@ pub fn remove_old_orders(
         // A supervisor removes the others. A relay that was killed leaves one for tasks without an answer.
         let Some(known) = known_if_there(&dir.relay_order(side, &id))? else { continue };
         let is_old = now.since(changed_at(&known)) > age;
-        if is_old
-            && matches!(read_order(dir, side, &id)?, Some(HostOrder { order: Order::Task(_), .. }))
-        {
+        // Orders are not synced: a power cut may leave an empty file.
+        let is_useless = || match read_order(dir, side, &id) {
+            Ok(order) => matches!(order, Some(HostOrder { order: Order::Task(_), .. })),
+            Err(_) => true,
+        };
+        if is_old && is_useless() {
             remove_order(dir, side, &id)?;
         }
     }

@@ -2,12 +2,14 @@
 
 use super::*;
 use crate::store::mailbox::{Delivered, Delivery, KnownPart, MailSink};
-use crate::store::test_team;
+use crate::store::{Clock, SystemClock, test_team};
 use crate::wire::carried::FRAME_LINES;
+use crate::wire::host_order::OrderSide;
 use crate::wire::seal::Verification;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 fn carol() -> AgentName {
     AgentName::member("carol").unwrap()
@@ -206,4 +208,19 @@ fn the_record_of_arrived_lines_survives_a_torn_line_and_resolves_what_is_in_doub
     assert_eq!(arrivals.link(&link).next, 5, "the torn line comes again");
     let text = fs::read_to_string(dir.relay_arrivals()).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
+fn an_order_that_a_power_cut_has_emptied_is_removed_after_its_time() {
+    let (_folder, dir) = test_team();
+    make_order_folders(&dir).unwrap();
+    let (id, side) = (order_id("text"), OrderSide::Out);
+    drop(fs::File::create(dir.relay_order(side, &id)).unwrap());
+    read_order(&dir, side, &id).unwrap_err();
+    let age = Duration::from_secs(600);
+    let now = SystemClock.now();
+    remove_old_orders(&dir, side, now, age).unwrap();
+    assert_eq!(open_orders(&dir, side).unwrap().len(), 1, "it may just be written");
+    remove_old_orders(&dir, side, now + age * 2, age).unwrap();
+    assert!(open_orders(&dir, side).unwrap().is_empty());
 }
