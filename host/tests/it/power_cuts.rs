@@ -149,10 +149,10 @@ impl Site {
 
     fn stop_members(&mut self, host: &str) {
         for (name, _) in PLACES.iter().filter(|(_, home)| *home == host) {
-            let member = self.members.get_mut(name).unwrap();
-            let ended = member.try_wait().unwrap();
-            assert!(ended.is_none(), "{name} has ended: {ended:?}\n{}", self.describe(host));
-            assert!(stop(&self.members[name], DEADLINE), "{name} does not stop");
+            let stands = stop(&self.members[name], DEADLINE);
+            let ended = self.members.get_mut(name).unwrap().try_wait().unwrap();
+            let is_fine = stands && ended.is_none();
+            assert!(is_fine, "{name} does not stop, {ended:?}\n{}", self.describe(host));
         }
     }
 

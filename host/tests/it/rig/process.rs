@@ -57,7 +57,7 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill(pid_of(child), signal).unwrap();
 }
 
-/// Stops a child (SIGSTOP), and waits until all of its threads stand still. Returns `false` if they do not.
+/// Stops a child (SIGSTOP), and waits until all of its threads stand still or have ended. Returns `false` if they do not.
 pub(crate) fn stop(child: &Child, within: Duration) -> bool {
     signal(child, Signal::SIGSTOP);
     let threads = format!("/proc/{}/task", child.id());
@@ -67,10 +67,10 @@ pub(crate) fn stop(child: &Child, within: Duration) -> bool {
     })
 }
 
-/// Whether a thread is stopped by a signal, or has ended since it was listed.
+/// Whether a thread is stopped by a signal, or has ended.
 fn is_stopped(thread: &Path) -> bool {
     let Ok(status) = fs::read_to_string(thread.join("stat")) else { return true };
-    status.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    status.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['T', 'Z']))
 }
 
 pub(crate) fn pid_of(child: &Child) -> Pid {
