@@ -256,8 +256,9 @@ fn listed(dir: &TeamDir, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<ClaimFi
     Ok(found)
 }
 
-/// Removes the second link of an inbox, whose claimant was killed between the link and the rename. Fails if the
-/// inbox has further links. The caller holds the side lock, so no process is between these steps.
+/// Removes the second link of an inbox: its claimant was killed between the link and the rename, or, on btrfs, a power cut has
+/// left the name from which the inbox was renamed. Fails if the inbox has further links. The caller holds the side lock, so
+/// no process is between these steps.
 pub(crate) fn undo_half_claim(
     dir: &TeamDir,
     name: &AgentName,
@@ -267,7 +268,8 @@ pub(crate) fn undo_half_claim(
     if known.nlink() <= 1 {
         return Ok(());
     }
-    for ClaimFile { path, .. } in list(dir, name)? {
+    let claims = list(dir, name)?.into_iter().map(|claim| claim.path);
+    for path in claims.chain([dir.next_inbox(name)]) {
         if known_if_there(&path)?.is_some_and(|claim| claim.ino() == known.ino()) {
             failpoint::hit("recover.half_claim");
             fs::remove_file(&path).at(&path)?;
@@ -283,6 +285,28 @@ pub(crate) fn undo_half_claim(
 mod tests {
     use super::*;
     use crate::store::test_team;
+
+    #[test]
+    fn a_second_name_that_a_claimant_or_a_power_cut_has_left_is_removed_and_another_one_is_not() {
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
+        let inbox = dir.inbox(&alice);
+        drop(File::create(&inbox).unwrap());
+        let undo = || {
+            let file = File::open(&inbox).unwrap();
+            undo_half_claim(&dir, &alice, &file, &file.metadata().unwrap())
+        };
+        let claim = Claim::new(&dir, &alice, "000000000001-0123abcd".into(), Stage::Fresh).path();
+        for name in [claim, dir.next_inbox(&alice)] {
+            fs::hard_link(&inbox, &name).unwrap();
+            undo().unwrap();
+            assert!(!name.exists() && inbox.exists(), "{}", name.display());
+        }
+        drop(File::create(dir.next_inbox(&alice)).unwrap());
+        fs::hard_link(&inbox, dir.root().join("copy")).unwrap();
+        assert!(matches!(undo(), Err(StoreError::Linked(_, 2))));
+        assert!(dir.next_inbox(&alice).exists(), "it is another file");
+    }
 
     #[test]
     fn batch_ids_grow_across_restarts_and_known_claims() {
