@@ -3,6 +3,8 @@
 use crate::machines::program;
 use crate::pair::{Pair, text};
 use crate::rig::process::signal;
+use agent_team::store::TeamDir;
+use agent_team::store::relay::host_keys;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Write;
@@ -44,6 +46,19 @@ fn a_teammate_that_a_lead_starts_over_ssh_outlives_the_connection_and_ends_with_
     lead.kill().unwrap();
     lead.wait().unwrap();
     pair.eventually("nothing runs after the lead", || pair.is_quiet());
+    // Somebody else may have its keys: it comes back with new ones.
+    let before = signing_key(&pair);
+    pair.add();
+    let after = signing_key(&pair);
+    assert_ne!(before, after);
+    pair.add();
+    assert_eq!(signing_key(&pair), after, "a host that is signed in keeps its keys");
+}
+
+/// Returns the secret key by which gpu1 signs.
+fn signing_key(pair: &Pair) -> String {
+    let team = pair.ssh.home().join(".team-hosts/demo/.team");
+    host_keys(&TeamDir::look(&team).unwrap()).unwrap().unwrap().signing
 }
 
 #[test]
