@@ -3,18 +3,48 @@
 use crate::carrier::{Carrier, CarrierError};
 use crate::inbound::InboundEvent;
 use crate::offload::offload;
-use agent_team::relay::{Outbound, Recipient, RelayError};
+use agent_team::relay::{
+    ChangedInboxes, Outbound, OutboundFrame, Recipient, RelayError, WaitingLines,
+};
 use agent_team::store::relay::HostIdentity;
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::{Acknowledgement, HostName, ProgressQuestion, RELAY_PROTOCOL};
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-/// The number of messages that wait for each member of each host.
-pub(crate) type WaitingCounts = Arc<Mutex<BTreeMap<HostName, BTreeMap<String, u64>>>>;
+/// The inboxes in which there may be mail, as file events tell.
+#[derive(Default)]
+pub(crate) struct MailEvents {
+    changed: Mutex<ChangedInboxes>,
+    wake: Notify,
+}
+
+impl MailEvents {
+    /// Wakes the task for mail that leaves.
+    pub(crate) fn tell(&self, changed: ChangedInboxes) {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner).add(changed);
+        self.wake.notify_one();
+    }
+
+    fn take(&self) -> ChangedInboxes {
+        mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The inboxes that are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Look {
+    /// Nothing.
+    Not,
+    /// Those in which something may have changed.
+    Changed,
+    /// All.
+    All,
+}
 
 /// The most frames for one host whose publication is not confirmed.
 const MOST_IN_FLIGHT: usize = 8;
@@ -113,17 +143,16 @@ pub(crate) struct OutboundTask {
     inbound: mpsc::UnboundedSender<InboundEvent>,
     /// `None` only while another thread works with it.
     outbound: Option<Outbound>,
-    hosts: BTreeSet<HostName>,
     lanes: BTreeMap<HostName, Lane>,
-    waiting: BTreeMap<HostName, u64>,
-    /// The same, for the task that tells people of it.
-    shown: WaitingCounts,
+    waiting: WaitingLines,
     work: JoinSet<Finished>,
     is_named: bool,
     /// The names that were reported as being on no host.
     reported: BTreeSet<AgentName>,
     /// The time at which late writers are looked for.
     look_again: Option<Instant>,
+    /// The time at which all inboxes are looked at.
+    look_at_all: Instant,
 }
 
 impl OutboundTask {
@@ -133,21 +162,20 @@ impl OutboundTask {
         identity: HostIdentity,
         inbound: mpsc::UnboundedSender<InboundEvent>,
         outbound: Outbound,
-        shown: WaitingCounts,
     ) -> Self {
+        let waiting = outbound.waiting_lines();
         Self {
             carrier,
             identity,
             inbound,
             outbound: Some(outbound),
-            hosts: BTreeSet::new(),
             lanes: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            shown,
+            waiting,
             work: JoinSet::new(),
             is_named: false,
             reported: BTreeSet::new(),
             look_again: None,
+            look_at_all: Instant::now(),
         }
     }
 
@@ -155,18 +183,18 @@ impl OutboundTask {
     pub(crate) async fn run(
         mut self,
         mut events: mpsc::UnboundedReceiver<OutboundEvent>,
-        mail: Arc<Notify>,
+        mail: Arc<MailEvents>,
     ) {
         loop {
             let pause = self.pause();
-            let mut take_in = false;
+            let mut look = Look::Not;
             tokio::select! {
                 event = events.recv() => {
                     let mut next = event;
                     loop {
                         match next {
                             None | Some(OutboundEvent::End) => return self.end().await,
-                            Some(event) => take_in |= self.handle(event).await,
+                            Some(event) => look = look.max(self.handle(event).await),
                         }
                         // All that is there is handled before the next look at the inboxes.
                         match events.try_recv() {
@@ -180,11 +208,12 @@ impl OutboundTask {
                         self.finish(finished).await;
                     }
                 }
-                () = mail.notified() => take_in = true,
-                () = tokio::time::sleep(pause) => take_in = true,
+                () = mail.wake.notified() => look = Look::Changed,
+                () = tokio::time::sleep(pause) => look = Look::Changed,
             }
-            if take_in {
-                self.take_in().await;
+            if look != Look::Not {
+                let is_due = look == Look::All || self.look_at_all <= Instant::now();
+                self.take_in(if is_due { ChangedInboxes::Any } else { mail.take() }).await;
             }
             self.publish().await;
             self.ask();
@@ -208,32 +237,31 @@ impl OutboundTask {
     }
 
     fn has_waiting(&self, host: &HostName) -> bool {
-        self.waiting.get(host).is_some_and(|count| *count > 0)
+        self.waiting.sum(host) > 0
     }
 
-    /// Handles an event; returns whether the inboxes are to be looked at.
-    async fn handle(&mut self, event: OutboundEvent) -> bool {
+    /// Handles an event; returns which inboxes are to be looked at.
+    async fn handle(&mut self, event: OutboundEvent) -> Look {
         match event {
             OutboundEvent::Named => {
                 self.is_named = true;
-                true
+                Look::Changed
             }
             OutboundEvent::Recipients(recipients) => {
                 let set = move |outbound: &mut Outbound| {
                     let set = outbound.set_recipients(recipients);
-                    (set, outbound.orphaned(), outbound.hosts())
+                    (set, outbound.orphaned())
                 };
-                let (set, orphaned, hosts) = self.with_outbound(set).await;
-                self.hosts = hosts;
+                let (set, orphaned) = self.with_outbound(set).await;
                 if let Err(why) = set {
                     tracing::warn!(%why, "not all mail for other hosts can be taken in");
                 }
                 self.report(orphaned.unwrap_or_default());
-                true
+                Look::Changed
             }
             OutboundEvent::Acknowledged { by, body } => {
                 self.acknowledged(by, &body).await;
-                false
+                Look::Not
             }
             OutboundEvent::Heard(host) => {
                 let heard = |known: &HostName| host.as_ref().is_none_or(|host| host == known);
@@ -243,9 +271,9 @@ impl OutboundTask {
                     (lane.not_before, lane.key_pause) = (None, RETRY_AFTER);
                     lane.is_asked = false;
                 }
-                false
+                Look::Not
             }
-            OutboundEvent::End => false,
+            OutboundEvent::End => Look::Not,
         }
     }
 
@@ -274,46 +302,36 @@ impl OutboundTask {
         let work = move |outbound: &mut Outbound| {
             let before = outbound.waiting_for(&host);
             let noted = outbound.acknowledged(&host, &acknowledgement);
-            let each = outbound.waiting_for_each();
-            (before, outbound.waiting_for(&host), each, outbound.hosts(), noted)
+            (before, outbound.waiting_for(&host), noted)
         };
-        let (before, after, each, hosts, noted) = self.with_outbound(work).await;
-        self.hosts = hosts;
+        let (before, after, noted) = self.with_outbound(work).await;
         if let Err(why) = noted {
             tracing::warn!(%by, %why, "an acknowledgement is not noted");
         }
-        self.waiting.insert(by.clone(), after);
-        self.show_waiting(each);
         if after != before {
             let lane = self.lanes.entry(by).or_insert_with(Lane::new);
             (lane.moved, lane.empty_answers) = (Instant::now(), 0);
         }
     }
 
-    async fn take_in(&mut self) {
-        let hosts = self.hosts.clone();
-        let work = move |outbound: &mut Outbound| {
-            let taken_in = outbound.take_in();
-            let waiting: BTreeMap<_, _> = hosts
-                .into_iter()
-                .map(|host| {
-                    let count = outbound.waiting_for(&host);
-                    (host, count)
-                })
-                .collect();
-            (taken_in, waiting, outbound.waiting_for_each())
+    async fn take_in(&mut self, changed: ChangedInboxes) {
+        let is_any = changed == ChangedInboxes::Any;
+        let work = move |outbound: &mut Outbound| match changed {
+            ChangedInboxes::Of(names) => outbound.take_in_for(&names),
+            ChangedInboxes::Any => outbound.take_in(),
         };
-        let (taken_in, waiting, each) = self.with_outbound(work).await;
-        self.waiting = waiting;
-        self.show_waiting(each);
+        let taken_in = self.with_outbound(work).await;
+        if is_any {
+            self.look_at_all = Instant::now() + POLL;
+        }
         self.look_again = match taken_in {
             Ok(taken_in) => taken_in.again.map(|after| Instant::now() + after),
-            Err(_) => Some(Instant::now() + RETRY_AFTER),
+            Err(_) => {
+                // The inboxes that were not looked at have had their events.
+                self.look_at_all = self.look_at_all.min(Instant::now() + RETRY_AFTER);
+                Some(Instant::now() + RETRY_AFTER)
+            }
         };
-    }
-
-    fn show_waiting(&self, waiting: BTreeMap<HostName, BTreeMap<String, u64>>) {
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
     }
 
     /// Publishes what is not published yet, a few frames a host.
@@ -321,31 +339,29 @@ impl OutboundTask {
         if !self.is_named || !self.carrier.is_connected() {
             return;
         }
+        self.send_broken_again().await;
         let now = Instant::now();
-        for (host, count) in self.waiting.clone() {
+        let mut rooms = Vec::new();
+        for host in self.waiting.ready_hosts() {
             let lane = self.lanes.entry(host.clone()).or_insert_with(Lane::new);
-            if lane.is_broken && lane.in_flight == 0 {
-                lane.is_broken = false;
-                let host = host.clone();
-                self.with_outbound(move |outbound| outbound.send_again(&host)).await;
-            }
-            let Some(lane) = self.lanes.get(&host) else { continue };
             let is_early = lane.not_before.is_some_and(|at| at > now);
             let room = MOST_IN_FLIGHT.saturating_sub(lane.in_flight);
-            if count == 0 || lane.is_broken || is_early || room == 0 {
-                continue;
+            if !lane.is_broken && !is_early && room > 0 {
+                rooms.push((host, room));
             }
-            let of_host = host.clone();
-            let frames = move |outbound: &mut Outbound| {
-                let mut frames = Vec::new();
-                while frames.len() < room
-                    && let Some(frame) = outbound.next_frame(&of_host)?
-                {
-                    frames.push(frame);
-                }
-                Ok::<_, RelayError>(frames)
+        }
+        if rooms.is_empty() {
+            return;
+        }
+        let frames = move |outbound: &mut Outbound| {
+            let of_host = |(host, room)| {
+                let frames = next_frames(outbound, &host, room);
+                (host, frames)
             };
-            let frames = match self.with_outbound(frames).await {
+            rooms.into_iter().map(of_host).collect::<Vec<_>>()
+        };
+        for (host, frames) in self.with_outbound(frames).await {
+            let frames = match frames {
                 Ok(frames) => frames,
                 Err(why) => {
                     tracing::warn!(%host, %why, "mail cannot be read from the outbox");
@@ -371,6 +387,24 @@ impl OutboundTask {
         }
     }
 
+    /// Makes the lines of hosts to which a publication has failed ready to be sent again, once nothing is in flight.
+    async fn send_broken_again(&mut self) {
+        let is_broken = |(_, lane): &(&HostName, &mut Lane)| lane.is_broken && lane.in_flight == 0;
+        let mut broken = Vec::new();
+        for (host, lane) in self.lanes.iter_mut().filter(is_broken) {
+            lane.is_broken = false;
+            broken.push(host.clone());
+        }
+        if !broken.is_empty() {
+            let again = move |outbound: &mut Outbound| {
+                for host in &broken {
+                    outbound.send_again(host);
+                }
+            };
+            self.with_outbound(again).await;
+        }
+    }
+
     /// Asks the hosts whose acknowledgements do not come.
     fn ask(&mut self) {
         if !self.is_named || !self.carrier.is_connected() {
@@ -379,7 +413,7 @@ impl OutboundTask {
         let question = ProgressQuestion { v: RELAY_PROTOCOL, epoch: self.identity.epoch.clone() };
         let Ok(body) = serde_json::to_vec(&question) else { return };
         for (host, lane) in &mut self.lanes {
-            let is_waiting = self.waiting.get(host).is_some_and(|count| *count > 0);
+            let is_waiting = self.waiting.sum(host) > 0;
             let is_own = *host == self.identity.host;
             if is_own || !is_waiting || !lane.may_ask() || lane.moved.elapsed() < lane.ask_after {
                 continue;
@@ -486,4 +520,19 @@ impl OutboundTask {
         self.outbound = Some(outbound);
         done
     }
+}
+
+/// Returns the next frames for a host, at most `most`.
+fn next_frames(
+    outbound: &mut Outbound,
+    host: &HostName,
+    most: usize,
+) -> Result<Vec<OutboundFrame>, RelayError> {
+    let mut frames = Vec::new();
+    while frames.len() < most
+        && let Some(frame) = outbound.next_frame(host)?
+    {
+        frames.push(frame);
+    }
+    Ok(frames)
 }

@@ -13,7 +13,7 @@ use crate::offload::offload;
 use crate::orders::{
     IsNamed, KeysToSend, OrdersIn, OrdersOut, TaskOrdersIn, asked_for_bundle, sweep,
 };
-use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
+use crate::outbound::{MailEvents, OutboundEvent, OutboundTask};
 use crate::own_server::{OwnServer, ServerAccess, ServerSettings};
 use crate::presence::{NameLost, PresenceEvent, PresenceTask};
 use crate::sign_in::SignIn;
@@ -21,7 +21,9 @@ use crate::signals::EndSignal;
 use crate::ssh::{Ssh, SshLinks};
 use crate::trust::{Trust, public_keys};
 use agent_team::bus::Bus;
-use agent_team::relay::{KnownPlacements, Outbound, TeamWatcher, raise_descriptors};
+use agent_team::relay::{
+    ChangedInboxes, KnownPlacements, Outbound, TeamWatcher, raise_descriptors,
+};
 use agent_team::store::relay::{HostIdentity, HostKeys, Servers};
 use agent_team::store::{SharedClock, SystemClock, TeamDir};
 use agent_team::wire::carried::{FRAME_BYTES, HostName};
@@ -60,7 +62,7 @@ pub(crate) struct ServeOptions {
 struct Tasks {
     dir: TeamDir,
     /// Notified when mail may have come into an inbox.
-    mail: Arc<Notify>,
+    mail: Arc<MailEvents>,
     /// Notified when the roster or the life of an agent may have changed.
     members: Arc<Notify>,
     inbound: UnboundedSender<InboundEvent>,
@@ -187,7 +189,7 @@ fn watch(carrier: &Carrier, dir: &TeamDir, tasks: &Tasks, has_pin: bool) -> Vec<
     let presence = tasks.presence.clone();
     vec![
         tokio::spawn(tell_failures(carrier.clone(), has_pin)),
-        tokio::spawn(watch_files(TeamWatcher::of_mail(dir), Arc::clone(&tasks.mail))),
+        tokio::spawn(watch_mail(TeamWatcher::of_mail(dir), Arc::clone(&tasks.mail))),
         tokio::spawn(watch_files(TeamWatcher::of_members(dir), Arc::clone(&tasks.members))),
         tokio::spawn(watch_files(TeamWatcher::of_orders(dir), Arc::clone(&tasks.new_orders))),
         tokio::spawn(watch_files(TeamWatcher::of_wishes(dir), Arc::clone(&tasks.new_wishes))),
@@ -323,7 +325,7 @@ fn start_tasks(
     (is_named, keys): (IsNamed, KeysToSend),
 ) -> (Tasks, JoinHandle<()>, PresenceEnd) {
     let team = dir.clone();
-    let (mail, wake_for_members) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (mail, wake_for_members) = (Arc::new(MailEvents::default()), Arc::new(Notify::new()));
     let (inbound, inbound_events) = mpsc::unbounded_channel();
     let (outbound, outbound_events) = mpsc::unbounded_channel();
     let (presence, presence_events) = mpsc::unbounded_channel();
@@ -334,14 +336,8 @@ fn start_tasks(
     tokio::spawn(follow_leads(placements.clone(), Arc::clone(&trust)));
     let known = placements.clone();
     let sender = Outbound::new(dir.clone(), identity.clone(), Arc::clone(bus), clock, known);
-    let waiting = WaitingCounts::default();
-    let outgoing = OutboundTask::new(
-        carrier.clone(),
-        identity.clone(),
-        inbound.clone(),
-        sender,
-        Arc::clone(&waiting),
-    );
+    let waiting = sender.waiting_lines();
+    let outgoing = OutboundTask::new(carrier.clone(), identity.clone(), inbound.clone(), sender);
     let outbound_end = tokio::spawn(outgoing.run(outbound_events, Arc::clone(&mail)));
     let incoming = InboundTask {
         carrier: carrier.clone(),
@@ -544,6 +540,22 @@ async fn tell_of_tasks(wake: Arc<Notify>, presence: UnboundedSender<PresenceEven
             return;
         }
         tokio::time::sleep(POLL / 40).await;
+    }
+}
+
+/// Tells the task for mail that leaves whenever inboxes have changed.
+async fn watch_mail(watcher: io::Result<TeamWatcher>, mail: Arc<MailEvents>) {
+    let watcher =
+        watcher.inspect_err(|why| tracing::warn!(%why, "no file events: inboxes are polled"));
+    loop {
+        let changed = match &watcher {
+            Ok(watcher) => watcher.changed_inboxes().await.ok(),
+            Err(_) => None,
+        };
+        if changed.is_none() {
+            tokio::time::sleep(POLL).await;
+        }
+        mail.tell(changed.unwrap_or(ChangedInboxes::Any));
     }
 }
 

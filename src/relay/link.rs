@@ -3,11 +3,13 @@
 use super::RelayError;
 use crate::store::relay::{Outbox, OwnTerms};
 use crate::store::{
-    Fsync, Keyring, LifeLock, LifeRecord, MailPolicy, Mailbox, SharedClock, TeamDir, inbox, unread,
+    ClaimFile, Fsync, KeptClaims, Keyring, LifeLock, LifeRecord, MailPolicy, Mailbox, MailboxSetup,
+    SettleResult, SharedClock, StoreError, TeamDir, inbox, keyring, list_claims,
 };
 use crate::wire::AgentName;
 use crate::wire::carried::HostName;
 use crate::wire::limits::MAX_LINE_BYTES;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -48,9 +50,13 @@ pub(super) struct Link {
     pub(super) open: Option<OpenMailbox>,
     /// Held while the recipient is alive or its mailbox is open: then its name is taken on this host, too.
     pub(super) life: Option<LifeLock>,
+    /// The claims of a mailbox that was closed to make room.
+    pub(super) kept: KeptClaims,
     /// The outbox without the mailbox, while the name is free on this host or belongs to it, or others need the room: lines still
     /// wait in it.
     pub(super) parked: Option<Outbox>,
+    /// Whether all claims on disk are its own: an earlier process, or an agent of this host, has left none.
+    pub(super) is_ours: bool,
     /// Whether its outbox was looked at: an earlier process may have left lines in it.
     pub(super) is_known: bool,
     /// The number of the line that is published next.
@@ -65,7 +71,9 @@ impl Link {
             is_published: false,
             open: None,
             life: None,
+            kept: KeptClaims::default(),
             parked: None,
+            is_ours: false,
             is_known: false,
             cursor: 1,
         }
@@ -86,20 +94,46 @@ impl Link {
     }
 
     pub(super) fn has_waiting(&mut self) -> bool {
-        self.waiting() > 0 || self.open.as_ref().is_some_and(OpenMailbox::has_mail)
+        self.waiting() > 0
+            || !self.kept.is_empty()
+            || self.open.as_ref().is_some_and(OpenMailbox::has_mail)
+    }
+
+    /// Whether lines wait that were not published yet.
+    pub(super) fn is_ready(&mut self) -> bool {
+        let cursor = self.cursor;
+        self.outbox().is_some_and(|outbox| outbox.has_waiting() && cursor < outbox.next())
+    }
+
+    /// Whether its mailbox was closed to make room, with its name still taken.
+    pub(super) fn has_made_room(&self) -> bool {
+        self.is_ours && self.parked.is_some()
+    }
+
+    /// Closes the mailbox and gives the name back.
+    pub(super) fn release(&mut self) {
+        (self.open, self.life, self.kept) = (None, None, KeptClaims::default());
+        self.is_ours = false;
     }
 
     /// Whether mail is in the files of a mailbox that is closed. Of one that this process has closed, or only taken the name,
     /// there is no more than the inbox.
-    pub(super) fn has_mail(&self, dir: &TeamDir, name: &AgentName) -> bool {
+    pub(super) fn has_mail(
+        &self,
+        dir: &TeamDir,
+        name: &AgentName,
+        claims: &mut Claims,
+    ) -> Result<bool, StoreError> {
         if self.open.is_some() {
-            return false;
+            return Ok(false);
         }
         let is_known = self.is_known && (self.parked.is_none() || self.life.is_some());
         if is_known && self.life.is_some() {
-            return inbox::has_lines(dir, name);
+            return Ok(inbox::has_lines(dir, name));
         }
-        unread::count(dir, name).unwrap_or(0) > 0 || (!is_known && dir.relay_outbox(name).exists())
+        Ok(inbox::has_mail(dir, name)
+            || claims.of(dir, name)?.iter().any(|claim| !claim.is_taken)
+            || (!is_known && dir.relay_outbox(name).exists()))
     }
 
     /// Has the lines that wait published to a host that has none of them.
@@ -108,17 +142,71 @@ impl Link {
         self.cursor = self.outbox().map_or(1, |outbox| outbox.base() + 1);
     }
 
-    /// Closes a mailbox that has no mail but lines which are not acknowledged, and keeps these: other mailboxes need its room.
-    pub(super) fn make_room(
+    /// Closes a mailbox that has no mail which was not taken in, without its descriptors: other mailboxes need its room. Lines
+    /// that are not acknowledged, and claims for late writers, are kept.
+    pub(super) fn make_room(&mut self) {
+        let Some(OpenMailbox { mailbox, used }) = self.open.take() else { return };
+        match mailbox.close() {
+            Ok((mut outbox, kept)) => {
+                outbox.close();
+                (self.kept, self.parked) = (kept, Some(outbox));
+                self.drop_empty();
+            }
+            Err(mailbox) => self.open = Some(OpenMailbox { mailbox: *mailbox, used }),
+        }
+    }
+
+    /// Whether nothing is to be done for it until there is mail, or a change of its recipient.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let is_closed = self.open.is_none() && self.parked.is_none() && self.kept.is_empty();
+        is_closed && self.is_known && self.life.is_some() == self.recipient.is_alive
+    }
+
+    /// Forgets an outbox without lines, whose mailbox has made room.
+    pub(super) fn drop_empty(&mut self) {
+        if self.has_made_room() && self.kept.is_empty() && self.waiting() == 0 {
+            self.parked = None;
+        }
+    }
+
+    /// Removes the claims that were kept, if no process can write to them any more.
+    pub(super) fn settle_kept(&mut self) -> Result<SettleResult, StoreError> {
+        let settled = self.kept.settle()?;
+        self.drop_empty();
+        Ok(settled)
+    }
+
+    /// Opens the mailbox, whose name is taken.
+    pub(super) fn open(
         &mut self,
         dir: &TeamDir,
-        name: &AgentName,
+        clock: &SharedClock,
         terms: &OwnTerms,
+        claims: &mut Claims,
     ) -> Result<(), RelayError> {
-        if self.open.as_ref().is_some_and(|open| !open.has_mail()) && self.waiting() > 0 {
-            self.open = None;
-            self.parked = Some(Outbox::open(dir, name, terms)?);
-        }
+        let has_made_room = self.has_made_room();
+        let Some(life) = &self.life else { return Ok(()) };
+        let name = life.name();
+        let left = if self.is_ours { Vec::new() } else { claims.of(dir, name)?.to_vec() };
+        let outbox = match self.parked.take().filter(|_| has_made_room) {
+            Some(outbox) => outbox,
+            None => {
+                let outbox = Outbox::open(dir, name, terms)?;
+                self.cursor = outbox.base() + 1;
+                // By an earlier process.
+                self.is_published = outbox.has_waiting();
+                outbox
+            }
+        };
+        let keyring = Arc::new(Keyring::new(dir.clone()));
+        keyring.own_with_same_key(name, Fsync::Always)?;
+        // The limits of content are those of the senders and of the recipient's host.
+        let policy = MailPolicy { fsync: Fsync::Always, max_content: MAX_LINE_BYTES };
+        let setup = MailboxSetup { policy, clock: Arc::clone(clock), keyring };
+        let mut mailbox = Mailbox::open_unwatched(dir, life, outbox, setup, left)?;
+        mailbox.take_back(std::mem::take(&mut self.kept));
+        self.open = Some(OpenMailbox { mailbox, used: Instant::now() });
+        (self.is_ours, self.is_known) = (true, true);
         Ok(())
     }
 
@@ -130,7 +218,7 @@ impl Link {
         terms: &OwnTerms,
     ) -> Result<(), RelayError> {
         let has_outbox = self.open.is_some() || dir.relay_outbox(name).exists();
-        (self.open, self.life) = (None, None);
+        self.release();
         if self.parked.is_none() && has_outbox {
             self.parked = Some(Outbox::open(dir, name, terms)?);
             self.cursor = self.cursor.max(self.outbox().map_or(1, |outbox| outbox.base() + 1));
@@ -165,38 +253,67 @@ pub(super) fn record_of(recipient: &Recipient, clock: &SharedClock) -> LifeRecor
     }
 }
 
-/// Takes the name of a member of another host, so that mail for it can be written.
-pub(super) fn take_name(
-    dir: &TeamDir,
-    name: &AgentName,
-    record: LifeRecord,
-) -> Result<LifeLock, RelayError> {
-    let life = LifeLock::take(dir, name, record)?;
-    inbox::ensure(dir, name).map_err(crate::bus::BusError::from)?;
-    Keyring::new(dir.clone()).own_with_same_key(name, Fsync::Always)?;
-    Ok(life)
+/// Takes the names of members of other hosts. Mail for them can be written once [`NewNames::prepare`] has returned.
+#[derive(Debug, Default)]
+pub(super) struct NewNames(Vec<AgentName>);
+
+impl NewNames {
+    pub(super) fn take(
+        &mut self,
+        dir: &TeamDir,
+        name: &AgentName,
+        record: LifeRecord,
+    ) -> Result<LifeLock, RelayError> {
+        let life = LifeLock::take(dir, name, record)?;
+        self.0.push(name.clone());
+        Ok(life)
+    }
+
+    /// Makes the inboxes and the keys of the names that were taken, with few syncs for all of them.
+    pub(super) fn prepare(&self, dir: &TeamDir) -> Result<(), RelayError> {
+        let names: Vec<_> = self.0.iter().collect();
+        inbox::ensure_all(dir, &names).map_err(crate::bus::BusError::from)?;
+        Ok(keyring::ensure_all(dir, &names)?)
+    }
+
+    pub(super) fn names(&self) -> &[AgentName] {
+        &self.0
+    }
 }
 
-/// Opens the mailbox of a member of another host, whose name is taken.
-pub(super) fn open_mailbox(
-    dir: &TeamDir,
-    life: &LifeLock,
-    clock: &SharedClock,
-    terms: &OwnTerms,
-) -> Result<Mailbox<Outbox>, RelayError> {
-    let name = life.name();
-    let keyring = Arc::new(Keyring::new(dir.clone()));
-    keyring.own_with_same_key(name, Fsync::Always)?;
-    let outbox = Outbox::open(dir, name, terms)?;
-    // The limits of content are those of the senders and of the recipient's host.
-    let policy = MailPolicy { fsync: Fsync::Always, max_content: MAX_LINE_BYTES };
-    Ok(Mailbox::open(dir, life, outbox, policy, Arc::clone(clock), keyring)?)
+/// The claims that earlier processes have left. Their folder is read once for many names, and only if that is needed.
+#[derive(Debug, Default)]
+pub(super) struct Claims(Option<BTreeMap<AgentName, Vec<ClaimFile>>>);
+
+impl Claims {
+    /// Returns the claims of a name, oldest first.
+    pub(super) fn of(
+        &mut self,
+        dir: &TeamDir,
+        name: &AgentName,
+    ) -> Result<&[ClaimFile], StoreError> {
+        if self.0.is_none() {
+            let mut all: BTreeMap<AgentName, Vec<ClaimFile>> = BTreeMap::new();
+            for file in list_claims(dir)? {
+                all.entry(file.owner.clone()).or_default().push(file);
+            }
+            self.0 = Some(all);
+        }
+        let of_name = self.0.as_ref().and_then(|all| all.get(name));
+        Ok(of_name.map_or(&[], Vec::as_slice))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::Outbound;
     use crate::relay::tests::{Host, Owner, acknowledge, deliver, frames_for, host};
+    use crate::store::dead;
+    use crate::store::lock::exclusive;
+    use crate::wire::carried::Frame;
+    use std::collections::BTreeSet;
+    use std::io::Write;
     use std::thread;
     use std::time::Duration;
 
@@ -265,5 +382,135 @@ mod tests {
         let mail: Vec<_> = carol.mail().into_iter().map(|(_, content, _)| content).collect();
         assert_eq!(mail, ["one", "three"]);
         assert_eq!(out.waiting_for(&host("b")), 0);
+    }
+
+    /// Returns a host with so many members of another one, and their names.
+    fn with_many(count: usize) -> (Host, Vec<String>) {
+        let names: Vec<_> = (0..count).map(|at| format!("m{at:02}")).collect();
+        let members = names.iter().map(|name| (name.as_str(), Some("b")));
+        let members: Vec<_> = members.chain([("alice", None)]).collect();
+        (Host::new("a", &members), names)
+    }
+
+    /// Takes in until nothing is left for late writers; returns the number of messages.
+    fn take_in_all(out: &mut Outbound) -> usize {
+        let (begin, mut count) = (Instant::now(), 0);
+        loop {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{count}");
+            let looked = out.take_in().unwrap();
+            count += looked.count;
+            let Some(after) = looked.again else { return count };
+            thread::park_timeout(after);
+        }
+    }
+
+    #[test]
+    fn a_few_mailboxes_take_in_the_mail_of_many_without_waiting_for_late_writers() {
+        let (a, names) = with_many(12);
+        let mut out = a.outbound();
+        out.most_open = 4;
+        for name in &names {
+            a.send("alice", name, "x");
+        }
+        let counts = [(); 3].map(|()| out.take_in().unwrap().count);
+        assert_eq!(counts, [4, 4, 4]);
+        let frames = frames_for(&mut out, &host("b"));
+        let lines = Frame::parse(&frames[0]).unwrap().lines.len();
+        assert_eq!((frames.len(), lines, out.waiting_for(&host("b"))), (1, 12, 12));
+        let kept = || list_claims(&a.dir).unwrap().len();
+        assert_eq!(kept(), 12, "for late writers");
+        assert_eq!(take_in_all(&mut out), 0);
+        assert_eq!(kept(), 0);
+        assert!(frames_for(&mut out, &host("b")).is_empty(), "all were published");
+    }
+
+    #[test]
+    fn what_is_written_late_into_the_claim_of_a_closed_mailbox_is_taken_in() {
+        let (a, names) = with_many(3);
+        let mut out = a.outbound();
+        out.most_open = 1;
+        let [first, other, last] = [0, 1, 2].map(|at| names[at].as_str());
+        let open = |name: &str| {
+            let name = AgentName::mailbox(name).unwrap();
+            std::fs::OpenOptions::new().append(true).open(a.dir.inbox(&name)).unwrap()
+        };
+        let (mut whole, mut torn) = (open(first), open(other));
+        for name in &names {
+            a.send("alice", name, "x");
+        }
+        assert_eq!([(); 3].map(|()| out.take_in().unwrap().count), [1, 1, 1]);
+        whole.write_all(b"{\"from\":\"alice\",\"content\":\"late\"}\n").unwrap();
+        torn.write_all(b"{\"from\":\"alice\",\"con").unwrap();
+        drop((whole, torn));
+        assert_eq!(take_in_all(&mut out), 1);
+        let name = |text| AgentName::mailbox(text).unwrap();
+        let letters = |text| dead::read_all(&a.dir, &name(text)).unwrap().len();
+        assert_eq!([first, other, last].map(letters), [0, 1, 0], "the torn line");
+        let of = out.waiting_lines().of(&host("b"));
+        assert_eq!([first, other, last].map(|name| of[name]), [2, 1, 1]);
+    }
+
+    #[test]
+    fn only_mail_of_which_an_event_tells_is_looked_for_until_all_is() {
+        let (a, names) = with_many(2);
+        let mut out = a.outbound();
+        for name in &names {
+            a.send("alice", name, "x");
+        }
+        let one = BTreeSet::from([AgentName::mailbox(&names[1]).unwrap()]);
+        assert_eq!(out.take_in_for(&BTreeSet::new()).unwrap().count, 0);
+        assert_eq!(out.take_in_for(&one).unwrap().count, 1);
+        assert_eq!(out.take_in().unwrap().count, 1);
+    }
+
+    #[test]
+    fn mailboxes_that_are_drained_together_wait_for_no_lock_but_their_own() {
+        let (a, names) = with_many(20);
+        let mut out = a.outbound();
+        // Their mailboxes are open from then on.
+        for name in &names {
+            a.send("alice", name, "x");
+        }
+        assert_eq!(take_in_all(&mut out), 20);
+        for name in &names {
+            a.send("alice", name, "y");
+        }
+        let busy = AgentName::mailbox(&names[7]).unwrap();
+        let held = exclusive(&a.dir.inbox_lock(&busy), Duration::from_secs(10)).unwrap();
+        let outboxes = || {
+            let lines = |name: &String| {
+                let path = a.dir.relay_outbox(&AgentName::mailbox(name).unwrap());
+                std::fs::read_to_string(path).is_ok_and(|text| text.contains("\"seq\":2,"))
+            };
+            names.iter().filter(|name| lines(name)).count()
+        };
+        thread::scope(|scope| {
+            let taking = scope.spawn(|| out.take_in().unwrap().count);
+            let begin = Instant::now();
+            while outboxes() < 19 && begin.elapsed() < Duration::from_secs(60) {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+            assert_eq!(outboxes(), 19);
+            drop(held);
+            assert_eq!(taking.join().unwrap(), 20);
+        });
+    }
+
+    #[test]
+    fn names_that_are_taken_have_inboxes_and_keys_which_stay() {
+        let (a, names) = with_many(3);
+        let files = || {
+            let key = |name: &String| {
+                let name = AgentName::mailbox(name).unwrap();
+                assert_eq!(std::fs::metadata(a.dir.inbox(&name)).unwrap().len(), 0);
+                std::fs::read_to_string(a.dir.mailbox_key(&name)).unwrap()
+            };
+            names.iter().map(key).collect::<Vec<_>>()
+        };
+        drop(a.outbound());
+        let before = files();
+        assert!(before[0].contains("key") && before[0] != before[1]);
+        drop(a.outbound());
+        assert_eq!(files(), before);
     }
 }

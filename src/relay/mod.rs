@@ -20,9 +20,11 @@ mod names;
 mod outbound;
 mod placements;
 mod roster;
+mod take_in;
 mod task_orders;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod watcher;
 
 pub use attachments::AttachmentOutcome;
@@ -32,11 +34,13 @@ pub use host_supervisor::{HostSupervisorProcess, hand_keys};
 pub use inbound::{Arrived, Inbound, InboundFrame};
 pub use link::Recipient;
 pub use names::{Displaced, NamePlaces, NameStep, TakeBack, name_key, parse_name_key};
-pub use outbound::{Outbound, OutboundFrame, TakenIn};
+pub use outbound::{Outbound, OutboundFrame};
 pub use placements::{KnownPlacements, Placement};
 pub use roster::{HostEntry, RosterMirror, member_key, parse_member_key};
+pub use take_in::TakenIn;
 pub use task_orders::{TaskOrderRefusal, refusal_of_task_order};
-pub use watcher::{ExitWatcher, TeamWatcher};
+pub use waiting::WaitingLines;
+pub use watcher::{ChangedInboxes, ExitWatcher, TeamWatcher};
 
 pub use crate::os::child::{ask_to_end, ask_to_reload, end_with_parent};
 pub use crate::os::program::{forbid_inspection, raise_descriptors};

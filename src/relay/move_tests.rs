@@ -278,7 +278,7 @@ fn mail_for_a_host_that_was_given_up_waits_with_the_name_free_and_follows_the_na
         BTreeMap::from([(name("carol"), recipient)])
     };
     out.set_recipients(on("b", false)).unwrap();
-    assert_eq!(out.waiting_for_each()[&host("b")]["carol"], 1);
+    assert_eq!(out.waiting_lines().of(&host("b"))["carol"], 1);
     // The name is free here, while her mail waits; after a kill of the relay as well.
     drop(Owner::of(&a, "carol"));
     drop(out);

@@ -1,54 +1,28 @@
 //! The mail of this host for members of other hosts: from their local inboxes into outboxes, and from there into frames.
 
 use super::RelayError;
-use super::link::{Link, OpenMailbox, Recipient, open_mailbox, outbox_of, record_of, take_name};
+use super::link::{Claims, Link, NewNames, Recipient, outbox_of, record_of};
 use super::placements::KnownPlacements;
+use super::waiting::WaitingLines;
 use crate::bus::{Bus, Outgoing};
 use crate::os::usage;
 use crate::store::relay::{HostIdentity, Outbox, outboxes};
-use crate::store::{MailNotice, SettleResult, SharedClock, TeamDir};
+use crate::store::{SharedClock, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::carried::{
-    Acknowledgement, FRAME_BYTES, FRAME_LINES, Frame, FrameHead, HostName, RELAY_PROTOCOL,
+    Acknowledgement, FRAME_BYTES, FRAME_LINES, Frame, FrameHead, HostName, LinkProgress,
+    RELAY_PROTOCOL,
 };
 use crate::wire::message::Body;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-/// The most unacknowledged lines of an outbox. Beyond it, mail waits in the inbox, whose senders are refused when it is full.
-const MOST_WAITING: u64 = 50_000;
-
-/// The most bytes of the unacknowledged lines of an outbox.
-const MOST_WAITING_BYTES: u64 = 64 * 1024 * 1024;
-
-/// The time without mail after which a mailbox is closed. Its recipient's name stays taken.
-const KEEP_OPEN: Duration = Duration::from_secs(10);
-
-/// The pause before the next look at mail for which no mailbox may be opened yet.
-const ROOM_AFTER: Duration = Duration::from_millis(100);
-
-/// The share of the descriptors of a process that open mailboxes may have, about eight each.
+/// The share of the descriptors of a process that open mailboxes may have, about six each.
 const SHARE_OF_DESCRIPTORS: u64 = 32;
 
 /// The most mailboxes that are open at a time, whatever the limit of descriptors.
 const MOST_OPEN: u64 = 512;
-
-/// The result of one look at the local inboxes of other hosts' members.
-#[derive(Debug, Default)]
-pub struct TakenIn {
-    /// The number of messages that were taken in.
-    pub count: usize,
-    /// The time after which to look again, for late writers.
-    pub again: Option<Duration>,
-}
-
-impl TakenIn {
-    fn look_within(&mut self, time: Duration) {
-        self.again = Some(self.again.map_or(time, |again| again.min(time)));
-    }
-}
 
 /// A frame to be published.
 #[derive(Debug)]
@@ -63,20 +37,23 @@ pub struct OutboundFrame {
 
 /// The outgoing side of a relay.
 pub struct Outbound {
-    dir: TeamDir,
+    pub(super) dir: TeamDir,
     identity: HostIdentity,
     bus: Arc<Bus>,
-    clock: SharedClock,
-    placements: KnownPlacements,
-    links: BTreeMap<AgentName, Link>,
+    pub(super) clock: SharedClock,
+    pub(super) placements: KnownPlacements,
+    pub(super) links: BTreeMap<AgentName, Link>,
+    pub(super) waiting: WaitingLines,
     /// The number of times that lines of a host were sent again. It is part of the ids of frames: the carrier would drop a
     /// repeated id although it has lost the frame.
     attempts: BTreeMap<HostName, u64>,
-    /// The number of mailboxes that are open, and the most that may be.
-    open: usize,
+    /// The recipients whose mailboxes are open, or have claims that are kept for late writers.
+    pub(super) active: BTreeSet<AgentName>,
+    /// The most mailboxes that may be open.
     pub(super) most_open: usize,
-    /// Whether mail waits for a mailbox that may not be opened yet.
-    is_crowded: bool,
+    /// The recipients whose mail waits for a mailbox that may not be opened yet. Those of one host follow each other: their lines
+    /// are one frame then.
+    pub(super) crowded: BTreeSet<(HostName, AgentName)>,
 }
 
 impl Outbound {
@@ -88,9 +65,19 @@ impl Outbound {
         clock: SharedClock,
         placements: KnownPlacements,
     ) -> Self {
-        let (links, attempts) = (BTreeMap::new(), BTreeMap::new());
-        let (open, most_open, is_crowded) = (0, most_open(), false);
-        Self { dir, identity, bus, clock, placements, links, attempts, open, most_open, is_crowded }
+        Self {
+            dir,
+            identity,
+            bus,
+            clock,
+            placements,
+            links: BTreeMap::new(),
+            waiting: WaitingLines::default(),
+            attempts: BTreeMap::new(),
+            active: BTreeSet::new(),
+            most_open: most_open(),
+            crowded: BTreeSet::new(),
+        }
     }
 
     /// Sets the members of other hosts. The names of those that are alive are taken on this host, so that no process here
@@ -104,8 +91,8 @@ impl Outbound {
     ) -> Result<(), RelayError> {
         // A name whose host is unknown keeps its mailbox as long as lines wait in it.
         self.links.retain(|name, link| recipients.contains_key(name) || link.has_waiting());
-        self.count_open();
         let mut failed = self.follow_home(&recipients);
+        let (mut new, mut claims) = (NewNames::default(), Claims::default());
         for (name, recipient) in recipients {
             let link =
                 self.links.entry(name.clone()).or_insert_with(|| Link::to(recipient.clone()));
@@ -120,10 +107,57 @@ impl Outbound {
                     link.publish_anew();
                 }
             }
-            let opened = self.hold_or_release(&name, is_same);
-            failed = failed.and(opened);
+            if is_same && link.is_at_rest() {
+                continue;
+            }
+            let held = self.hold_or_release(&name, is_same, &mut new, &mut claims);
+            failed = failed.and(held);
         }
+        failed = failed.and(self.prepare(&new)).and(self.open_mailboxes(&mut claims));
+        self.count_again();
         failed
+    }
+
+    /// Makes what new names need. If that fails, they are given back, and are taken again later.
+    pub(super) fn prepare(&mut self, new: &NewNames) -> Result<(), RelayError> {
+        new.prepare(&self.dir).inspect_err(|_| {
+            for name in new.names() {
+                if let Some(link) = self.links.get_mut(name) {
+                    link.release();
+                }
+            }
+        })
+    }
+
+    /// Counts what waits, and the mailboxes that are open, from the beginning.
+    fn count_again(&mut self) {
+        for host in self.waiting.hosts() {
+            for name in self.waiting.waiting(&host) {
+                self.waiting.forget(&name);
+            }
+        }
+        self.active.clear();
+        let names: Vec<_> = self.links.keys().cloned().collect();
+        for name in &names {
+            self.count(name);
+        }
+    }
+
+    /// Counts what waits for a recipient.
+    pub(super) fn count(&mut self, name: &AgentName) {
+        let Some(link) = self.links.get_mut(name) else { return };
+        let (waiting, is_ready) = (link.waiting(), link.is_ready());
+        self.waiting.note(name, &link.recipient.host, waiting, is_ready);
+        if link.open.is_some() || !link.kept.is_empty() {
+            self.active.insert(name.clone());
+        } else {
+            self.active.remove(name);
+        }
+    }
+
+    /// Returns the counts of lines that wait, which go on being kept.
+    pub fn waiting_lines(&self) -> WaitingLines {
+        self.waiting.clone()
     }
 
     /// Lets lines follow agents that were on a host that was given up, and are on this one now: they go to this host as to any
@@ -165,125 +199,82 @@ impl Outbound {
         failed
     }
 
-    /// Takes the name of a member that is alive or has mail here, and opens its mailbox if it has mail; gives the name back
-    /// otherwise.
-    fn hold_or_release(&mut self, name: &AgentName, is_same: bool) -> Result<(), RelayError> {
+    /// Takes the name of a member that is alive or has mail here, and notes that its mailbox is to be opened if it has mail;
+    /// gives the name back otherwise.
+    pub(super) fn hold_or_release(
+        &mut self,
+        name: &AgentName,
+        is_same: bool,
+        new: &mut NewNames,
+        claims: &mut Claims,
+    ) -> Result<(), RelayError> {
         let Some(link) = self.links.get_mut(name) else { return Ok(()) };
-        let terms = self.placements.own_terms();
         if self.placements.is_given_up(&link.recipient.host) {
-            return link.park(&self.dir, name, terms);
+            return link.park(&self.dir, name, self.placements.own_terms());
         }
         if link.recipient.host == self.identity.host {
             return Ok(());
         }
         // Lines of a mailbox that has made room for others leave without it.
-        let has_made_room = link.life.is_some() && link.parked.is_some();
-        let has_mail = link.has_mail(&self.dir, name) || (link.has_waiting() && !has_made_room);
+        let has_mail = link.has_mail(&self.dir, name, claims)?
+            || (link.has_waiting() && !link.has_made_room());
         let is_held = has_mail || link.has_waiting() || link.recipient.is_alive;
         match &mut link.life {
             None if is_held => {
                 let record = record_of(&link.recipient, &self.clock);
-                link.life = Some(take_name(&self.dir, name, record)?);
+                link.life = Some(new.take(&self.dir, name, record)?);
+                // Nobody else makes claims from now on.
+                link.is_ours = claims.of(&self.dir, name)?.is_empty();
             }
             Some(life) if is_held && !is_same => {
                 life.update(record_of(&link.recipient, &self.clock))?;
             }
-            Some(_) if !is_held => (link.open, link.parked, link.life) = (None, None, None),
+            Some(_) if !is_held => {
+                link.release();
+                link.parked = None;
+            }
             Some(_) | None => {}
         }
-        if let (true, None, Some(life)) = (has_mail, &link.open, &link.life) {
-            if self.open >= self.most_open {
-                self.is_crowded = true;
-                return Ok(());
-            }
-            link.parked = None;
-            let mailbox = open_mailbox(&self.dir, life, &self.clock, terms)?;
-            let open = link.open.insert(OpenMailbox { mailbox, used: Instant::now() });
-            let outbox = open.mailbox.sink();
-            link.cursor = outbox.base() + 1;
-            // By an earlier process.
-            link.is_published = outbox.has_waiting();
-            self.open += 1;
+        if has_mail && link.open.is_none() {
+            self.crowded.insert((link.recipient.host.clone(), name.clone()));
+        } else {
+            link.is_known = true;
         }
-        // Not before: an outbox that could not be opened is looked at again.
-        link.is_known = true;
         Ok(())
     }
 
-    fn count_open(&mut self) {
-        self.open = self.links.values().filter(|link| link.open.is_some()).count();
+    pub(super) fn open_count(&self) -> usize {
+        let is_open = |name: &&AgentName| self.links.get(*name).is_some_and(|it| it.open.is_some());
+        self.active.iter().filter(is_open).count()
+    }
+
+    /// Opens mailboxes for which there is mail, as many as may be open.
+    pub(super) fn open_mailboxes(&mut self, claims: &mut Claims) -> Result<(), RelayError> {
+        let mut room = self.most_open.saturating_sub(self.open_count());
+        let mut failed = Ok(());
+        while room > 0
+            && let Some((_, name)) = self.crowded.pop_first()
+        {
+            let Some(link) = self.links.get_mut(&name) else { continue };
+            if link.open.is_some() || link.life.is_none() {
+                continue;
+            }
+            // One that cannot be opened is looked at again later: it is not known.
+            let terms = self.placements.own_terms();
+            if let Err(why) = link.open(&self.dir, &self.clock, terms, claims) {
+                link.is_known = false;
+                failed = failed.and(Err(why));
+                continue;
+            }
+            self.active.insert(name);
+            room -= 1;
+        }
+        failed
     }
 
     /// Returns the hosts to which mail goes, or may go.
     pub fn hosts(&self) -> BTreeSet<HostName> {
         self.links.values().map(|link| link.recipient.host.clone()).collect()
-    }
-
-    /// Takes in the mail that waits for members of other hosts. When this returns, it is durable in the outboxes.
-    ///
-    /// # Errors
-    /// The first error; the mail of the others was taken in.
-    pub fn take_in(&mut self) -> Result<TakenIn, RelayError> {
-        let mut taken_in = TakenIn::default();
-        let mut failed = Ok(());
-        self.count_open();
-        self.is_crowded = false;
-        let names: Vec<_> = self.links.keys().cloned().collect();
-        for name in names {
-            if let Err(why) = self.take_in_of(&name, &mut taken_in) {
-                tracing::warn!(%name, %why, "mail for another host is not taken in");
-                failed = failed.and(Err(why));
-            }
-        }
-        if self.is_crowded {
-            self.close_unused(Duration::ZERO);
-            for (name, link) in &mut self.links {
-                let made = link.make_room(&self.dir, name, self.placements.own_terms());
-                failed = failed.and(made);
-            }
-            taken_in.look_within(ROOM_AFTER);
-        } else {
-            self.close_unused(KEEP_OPEN);
-        }
-        failed.map(|()| taken_in)
-    }
-
-    fn take_in_of(&mut self, name: &AgentName, sum: &mut TakenIn) -> Result<(), RelayError> {
-        let is_closed = self.links.get(name).is_some_and(|link| link.open.is_none());
-        if is_closed {
-            self.hold_or_release(name, true)?;
-        }
-        let Some(link) = self.links.get_mut(name) else { return Ok(()) };
-        let Some(OpenMailbox { mailbox, used }) = &mut link.open else { return Ok(()) };
-        mailbox.acknowledge_events()?;
-        let waits = mailbox.sink().next() - mailbox.sink().base() - 1;
-        let is_full = waits >= MOST_WAITING || mailbox.sink().waiting_bytes() >= MOST_WAITING_BYTES;
-        if mailbox.has_unread() && !is_full {
-            *used = Instant::now();
-            let drained = mailbox.drain()?;
-            sum.count += drained.mail.len();
-            for notice in &drained.notices {
-                log_notice(name, notice);
-            }
-            mailbox.mark_taken()?;
-        }
-        if let SettleResult::Again { after } = mailbox.settle()? {
-            sum.look_within(after);
-        }
-        if !link.recipient.is_alive && !link.has_waiting() {
-            self.hold_or_release(name, true)?;
-        }
-        Ok(())
-    }
-
-    /// Closes the mailboxes without mail that had none for a time.
-    fn close_unused(&mut self, for_time: Duration) {
-        for link in self.links.values_mut() {
-            let is_unused = |open: &OpenMailbox| open.used.elapsed() >= for_time;
-            if link.open.as_ref().is_some_and(is_unused) && !link.has_waiting() {
-                link.open = None;
-            }
-        }
     }
 
     /// Returns the next frame for a host, and counts its lines as published; `None` if all are.
@@ -293,7 +284,8 @@ impl Outbound {
     pub fn next_frame(&mut self, host: &HostName) -> Result<Option<OutboundFrame>, RelayError> {
         let (mut lines, mut bytes) = (Vec::new(), 0);
         let mut ids = Vec::new();
-        for (name, link) in self.links.iter_mut().filter(|(_, link)| link.recipient.host == *host) {
+        for name in self.waiting.ready(host) {
+            let Some(link) = self.links.get_mut(&name) else { continue };
             let Some(outbox) = outbox_of(&mut link.open, &mut link.parked) else { continue };
             let room = FRAME_LINES.saturating_sub(lines.len());
             if room == 0 || bytes >= FRAME_BYTES {
@@ -311,6 +303,7 @@ impl Outbound {
             link.cursor = last.seq + 1;
             link.is_published = true;
             lines.append(&mut found);
+            self.count(&name);
         }
         if lines.is_empty() {
             return Ok(None);
@@ -327,11 +320,13 @@ impl Outbound {
     /// Sends all unacknowledged lines for a host again, under new ids.
     pub fn send_again(&mut self, host: &HostName) {
         let mut is_again = false;
-        for link in self.links.values_mut().filter(|link| link.recipient.host == *host) {
+        for name in self.waiting.waiting(host) {
+            let Some(link) = self.links.get_mut(&name) else { continue };
             let Some(outbox) = link.outbox() else { continue };
             let first = outbox.base() + 1;
             is_again |= link.cursor > first;
             link.cursor = first;
+            self.count(&name);
         }
         if is_again {
             *self.attempts.entry(host.clone()).or_default() += 1;
@@ -352,34 +347,52 @@ impl Outbound {
         }
         for progress in &acknowledgement.links {
             let Ok(name) = AgentName::mailbox(&progress.to) else { continue };
-            let Some(link) = self.links.get_mut(&name) else { continue };
-            // Only the home of a recipient has its mail.
-            if link.recipient.host != *by {
-                continue;
-            }
-            let Some(outbox) = outbox_of(&mut link.open, &mut link.parked) else { continue };
-            let now = self.clock.now();
-            let refused = outbox.acknowledge(progress.next, &progress.refused, now)?;
-            if !outbox.has_waiting() {
-                link.is_published = false;
-                if let Some(next) = link.moves_to.take() {
-                    link.recipient = next;
-                }
-            }
-            link.cursor = link.cursor.max(outbox.base() + 1);
-            if progress.again && link.cursor > outbox.base() + 1 {
-                link.cursor = outbox.base() + 1;
-                *self.attempts.entry(by.clone()).or_default() += 1;
-            }
-            for (seq, message) in refused {
-                let why = progress.refused.get(&seq).map_or("refused", String::as_str);
-                self.tell_sender(&name, seq, &message, why);
-            }
-            // Not before: a sender that is not told yet is told by the next process.
-            if let Some(outbox) = self.links.get_mut(&name).and_then(Link::outbox) {
-                outbox.note_acknowledged()?;
+            let done = self.acknowledged_for(&name, by, progress);
+            self.count(&name);
+            done?;
+        }
+        Ok(())
+    }
+
+    fn acknowledged_for(
+        &mut self,
+        name: &AgentName,
+        by: &HostName,
+        progress: &LinkProgress,
+    ) -> Result<(), RelayError> {
+        let Some(link) = self.links.get_mut(name) else { return Ok(()) };
+        // Only the home of a recipient has its mail.
+        if link.recipient.host != *by {
+            return Ok(());
+        }
+        let Some(outbox) = outbox_of(&mut link.open, &mut link.parked) else { return Ok(()) };
+        let now = self.clock.now();
+        let refused = outbox.acknowledge(progress.next, &progress.refused, now)?;
+        if !outbox.has_waiting() {
+            link.is_published = false;
+            if let Some(next) = link.moves_to.take() {
+                link.recipient = next;
             }
         }
+        link.cursor = link.cursor.max(outbox.base() + 1);
+        if progress.again && link.cursor > outbox.base() + 1 {
+            link.cursor = outbox.base() + 1;
+            *self.attempts.entry(by.clone()).or_default() += 1;
+        }
+        for (seq, message) in refused {
+            let why = progress.refused.get(&seq).map_or("refused", String::as_str);
+            self.tell_sender(name, seq, &message, why);
+        }
+        // Not before: a sender that is not told yet is told by the next process.
+        let Some(link) = self.links.get_mut(name) else { return Ok(()) };
+        let has_made_room = link.has_made_room();
+        if let Some(outbox) = link.outbox() {
+            outbox.note_acknowledged()?;
+            if has_made_room {
+                outbox.close();
+            }
+        }
+        link.drop_empty();
         Ok(())
     }
 
@@ -415,22 +428,8 @@ impl Outbound {
     }
 
     /// Returns the number of lines for a host that it has not acknowledged.
-    pub fn waiting_for(&mut self, host: &HostName) -> u64 {
-        let links = self.links.values_mut().filter(|link| link.recipient.host == *host);
-        links.map(Link::waiting).sum()
-    }
-
-    /// Returns the number of lines that each host has not acknowledged, for each recipient for whom there are some.
-    pub fn waiting_for_each(&mut self) -> BTreeMap<HostName, BTreeMap<String, u64>> {
-        let mut waiting: BTreeMap<HostName, BTreeMap<String, u64>> = BTreeMap::new();
-        for (name, link) in &mut self.links {
-            let count = link.waiting();
-            if count > 0 {
-                let of_host = waiting.entry(link.recipient.host.clone()).or_default();
-                of_host.insert(name.to_string(), count);
-            }
-        }
-        waiting
+    pub fn waiting_for(&self, host: &HostName) -> u64 {
+        self.waiting.sum(host)
     }
 
     /// Returns the names that have an outbox with waiting mail and are members of no other host now.
@@ -456,15 +455,4 @@ fn most_open() -> usize {
     let descriptors = usage::max_descriptors().unwrap_or(MOST_OPEN * SHARE_OF_DESCRIPTORS);
     let most = (descriptors / SHARE_OF_DESCRIPTORS).clamp(1, MOST_OPEN);
     usize::try_from(most).unwrap_or(usize::MAX)
-}
-
-fn log_notice(name: &AgentName, notice: &MailNotice) {
-    match notice {
-        MailNotice::Dead { reason, batch_id, offset } => {
-            tracing::warn!(%name, reason, batch_id, offset, "a line became a dead letter");
-        }
-        MailNotice::Repeated { id, from } => {
-            tracing::info!(%name, id, from, "a repeated message was dropped");
-        }
-    }
 }

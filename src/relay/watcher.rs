@@ -4,9 +4,13 @@ use crate::os::async_fd::ReadableFd;
 use crate::os::pidfd::Pidfd;
 use crate::os::watch::{Watch, Written};
 use crate::store::TeamDir;
+use crate::store::inbox::inbox_owner;
 use crate::store::relay::{make_copy_folders, make_order_folders};
 use crate::store::tasks::make_list;
+use crate::wire::AgentName;
 use crate::wire::host_order::OrderSide;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
 
 /// Tells of changes of files, by file events.
@@ -72,6 +76,20 @@ impl TeamWatcher {
         Ok(Self { wakes: ReadableFd::to_read(&watch)?, watch })
     }
 
+    /// Waits for the next change of an inbox; returns the names of all that have changed.
+    ///
+    /// # Errors
+    /// The events cannot be read.
+    pub async fn changed_inboxes(&self) -> io::Result<ChangedInboxes> {
+        self.wakes.woken().await?;
+        let names = self.watch.changed_names()?;
+        let name = |file: OsString| AgentName::mailbox(inbox_owner(file.to_str()?)?).ok();
+        Ok(match names {
+            Some(names) => ChangedInboxes::Of(names.into_iter().filter_map(name).collect()),
+            None => ChangedInboxes::Any,
+        })
+    }
+
     /// Waits for the next change.
     ///
     /// # Errors
@@ -79,6 +97,32 @@ impl TeamWatcher {
     pub async fn changed(&self) -> io::Result<()> {
         self.wakes.woken().await?;
         self.watch.acknowledge(&mut Written::default())
+    }
+}
+
+/// The inboxes that have changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChangedInboxes {
+    /// Those of these names.
+    Of(BTreeSet<AgentName>),
+    /// Any.
+    Any,
+}
+
+impl Default for ChangedInboxes {
+    fn default() -> Self {
+        Self::Of(BTreeSet::new())
+    }
+}
+
+impl ChangedInboxes {
+    /// Adds others.
+    pub fn add(&mut self, more: Self) {
+        match (&mut *self, more) {
+            (Self::Of(names), Self::Of(more)) => names.extend(more),
+            (Self::Any, _) => {}
+            (Self::Of(_), Self::Any) => *self = Self::Any,
+        }
     }
 }
 

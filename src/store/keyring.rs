@@ -6,8 +6,9 @@
 //!
 //! *Invariant:* a message that names a sender with a live control key is verified by that key alone.
 
-use super::file::atomic::{json_line, remove, replace};
+use super::file::atomic::{json_line, remove, replace, replace_unnamed, sync_parent};
 use super::file::read::{Stamp, known_if_there, read_state, stamp};
+use super::file::together::each_at_once;
 use super::{Fsync, StoreError, TeamDir};
 use crate::os::file::{At, FileError};
 use crate::wire::AgentName;
@@ -177,6 +178,24 @@ pub(crate) fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), StoreError> 
     let path = dir.mailbox_key(name);
     if read_key(&path)?.is_none() {
         write_new_key(&path, Fsync::Never)?;
+    }
+    Ok(())
+}
+
+/// Gives names that have none a mailbox key each, durably. Their folder is synced once. The caller holds the names.
+pub(crate) fn ensure_all(dir: &TeamDir, names: &[&AgentName]) -> Result<(), StoreError> {
+    let make = |name: &AgentName| {
+        let path = dir.mailbox_key(name);
+        if read_key(&path)?.is_some() {
+            return Ok(None);
+        }
+        let key = json_line(&KeyFile { key: new_key().at(&path)? }, &path)?;
+        replace_unnamed(&path, &key, Fsync::Always).map(|()| Some(path))
+    };
+    let made = each_at_once(names.to_vec(), make);
+    let made = made.into_iter().collect::<Result<Vec<_>, FileError>>()?;
+    if let Some(path) = made.iter().flatten().next() {
+        sync_parent(path, Fsync::Always)?;
     }
     Ok(())
 }

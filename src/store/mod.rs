@@ -114,10 +114,13 @@ pub use crate::os::{Clock, SystemClock};
 pub use error::StoreError;
 pub use file::atomic::Fsync;
 pub(crate) use file::fs_probe;
+pub(crate) use file::together::each_at_once;
 pub use file::{lock, tail};
 pub use keyring::Keyring;
+pub(crate) use mailbox::{ClaimFile, KeptClaims, drain_together, list_claims};
 pub use mailbox::{
-    Drained, Mail, MailNotice, MailPolicy, Mailbox, SettleResult, WakeMode, dead, inbox,
+    Drained, Mail, MailNotice, MailPolicy, Mailbox, MailboxSetup, SettleResult, WakeMode, dead,
+    inbox,
 };
 pub use observe::unread;
 pub(crate) use observe::{change_watcher, diagnose, mail_search, mail_tracker, read_cursor};

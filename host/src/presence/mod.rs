@@ -12,19 +12,21 @@ use crate::give_ups::{HostGiveUps, HostStates};
 use crate::inbound::InboundEvent;
 use crate::name_claims::{NameClaims, PlaceOutcome};
 use crate::offload::offload;
-use crate::outbound::{OutboundEvent, WaitingCounts};
+use crate::outbound::OutboundEvent;
 use crate::trust::{NotTrusted, Trust};
 use crate::withdrawals::Withdrawals;
 use agent_team::bus::Bus;
-use agent_team::relay::{HostEntry, HostState, KnownPlacements, RosterMirror, parse_member_key};
+use agent_team::relay::{
+    HostEntry, HostState, KnownPlacements, RosterMirror, WaitingLines, parse_member_key,
+};
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::{HostName, ValueVersion};
 use events::{Beat, HeardHost, HostValue};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
@@ -74,7 +76,7 @@ pub(crate) struct PresenceTask {
     names: NameClaims,
     give_ups: HostGiveUps,
     withdrawals: Withdrawals,
-    waiting: WaitingCounts,
+    waiting: WaitingLines,
     mirror: Option<RosterMirror>,
     hosts: BTreeMap<HostName, HeardHost>,
     /// The names of the own members that the other hosts know.
@@ -100,7 +102,7 @@ impl PresenceTask {
             mpsc::UnboundedSender<OutboundEvent>,
             mpsc::UnboundedSender<ListVersion>,
         ),
-        (bus, waiting, placements): (Arc<Bus>, WaitingCounts, KnownPlacements),
+        (bus, waiting, placements): (Arc<Bus>, WaitingLines, KnownPlacements),
         on_named: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
         let host = identity.host.clone();
@@ -478,13 +480,12 @@ impl PresenceTask {
     }
 
     async fn record_hosts(&mut self) {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let given_up = self.give_ups.in_force();
         let told = |host: &HostName| {
             self.mirror.as_ref().and_then(|mirror| mirror.version_of(host).cloned())
         };
         let known = |(host, heard): (&HostName, &HeardHost)| {
-            let waiting_for = waiting.get(host).cloned().unwrap_or_default();
+            let waiting_for = self.waiting.of(host);
             let before = self.recorded.iter().find(|it| it.host == *host);
             let away = before.and_then(|it| it.away_since);
             // Its words of before hold until it tells more.

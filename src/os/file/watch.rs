@@ -13,6 +13,7 @@ use nix::sys::statfs::{
     XFS_SUPER_MAGIC, fstatfs,
 };
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -75,6 +76,31 @@ impl Watch {
 
     fn on(&self, path: &Path, events: On) -> io::Result<WatchId> {
         Ok(WatchId(self.0.add_watch(path, events | On::IN_DONT_FOLLOW)?))
+    }
+
+    /// Consumes the pending events of a folder; returns the names of the files that have come or were written to. `None` if
+    /// events were lost.
+    pub(crate) fn changed_names(&self) -> io::Result<Option<BTreeSet<OsString>>> {
+        let mut names = Some(BTreeSet::new());
+        loop {
+            match self.0.read_events() {
+                Ok(events) => {
+                    for event in events {
+                        if event.mask.contains(On::IN_Q_OVERFLOW) {
+                            names = None;
+                        }
+                        let has_come =
+                            event.mask.intersects(On::IN_MODIFY | On::IN_CREATE | On::IN_MOVED_TO);
+                        if let (true, Some(names)) = (has_come, &mut names) {
+                            names.extend(event.name);
+                        }
+                    }
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(names),
+                Err(why) => return Err(why.into()),
+            }
+        }
     }
 
     /// Consumes the pending events; records which files were written to.
@@ -270,6 +296,22 @@ mod tests {
         assert!(!woke(&place), "only its files changed");
         fs::rename(&folder, top.path().join("moved")).unwrap();
         assert!(woke(&place), "it was moved");
+    }
+
+    #[test]
+    fn a_watch_of_a_folder_tells_the_names_of_files_that_came_or_were_written_to() {
+        let folder = tempdir().unwrap();
+        let watch = Watch::new().unwrap();
+        watch.add_folder(folder.path()).unwrap();
+        let names = || watch.changed_names().unwrap().unwrap();
+        let mut file = File::create(folder.path().join("a")).unwrap();
+        drop(File::create(folder.path().join("b")).unwrap());
+        assert_eq!(names(), BTreeSet::from(["a".into(), "b".into()]));
+        file.write_all(b"x").unwrap();
+        fs::rename(folder.path().join("b"), folder.path().join("c")).unwrap();
+        assert_eq!(names(), BTreeSet::from(["a".into(), "c".into()]));
+        fs::remove_file(folder.path().join("c")).unwrap();
+        assert_eq!(names(), BTreeSet::new());
     }
 
     #[test]

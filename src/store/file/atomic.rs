@@ -40,6 +40,13 @@ fn contents(
 /// the last sync failed.
 #[track_caller]
 pub(crate) fn replace(path: &Path, contents: &[u8], fsync: Fsync) -> Result<(), FileError> {
+    replace_unnamed(path, contents, fsync)?;
+    sync_parent(path, fsync)
+}
+
+/// Like [`replace`], for one of many files: the caller syncs their folder afterwards.
+#[track_caller]
+pub(crate) fn replace_unnamed(path: &Path, contents: &[u8], fsync: Fsync) -> Result<(), FileError> {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".new");
@@ -55,7 +62,7 @@ pub(crate) fn replace(path: &Path, contents: &[u8], fsync: Fsync) -> Result<(), 
     crate::store::failpoint::hit("replace.written");
     fs::rename(&next, path).at(path)?;
     crate::store::failpoint::hit("replace.renamed");
-    sync_parent(path, fsync)
+    Ok(())
 }
 
 /// Returns the name of the file that [`replace`] would replace by a temporary file of this name.

@@ -206,6 +206,11 @@ impl Log {
         &self.path
     }
 
+    /// Returns the size of the file.
+    pub(crate) fn size(&self) -> Result<u64, FileError> {
+        Ok(self.file.metadata().at(&self.path)?.len())
+    }
+
     /// Seals a torn tail; returns the size afterwards.
     fn seal(&self) -> Result<u64, StoreError> {
         let known = self.file.metadata().at(&self.path)?;
@@ -218,6 +223,11 @@ impl Log {
             return Ok(size + 1);
         }
         Ok(size)
+    }
+
+    /// Reads bytes at an offset.
+    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), FileError> {
+        self.file.read_exact_at(bytes, offset).at(&self.path)
     }
 
     /// Appends whole lines: all of them, or none on an error.

@@ -72,6 +72,17 @@ impl SideLock {
         let has_waited = acquire(&file, &self.path, limit)?;
         Ok(Held { file, yields: yields_after(has_waited, &mut self.uncontended) })
     }
+
+    /// Acquires the lock if no other process holds it: for a process that holds others meanwhile.
+    pub(crate) fn try_acquire(&mut self) -> Result<Option<Held>, StoreError> {
+        let file = match self.file.take().filter(|file| is_named(file)) {
+            Some(file) => file,
+            None => Arc::new(open_or_create(&self.path, Access::Update)?),
+        };
+        self.file = Some(Arc::clone(&file));
+        let is_ours = try_exclusive(&file).at(&self.path)?;
+        Ok(is_ours.then_some(Held { file, yields: false }))
+    }
 }
 
 /// Whether a lock file still has a name: a team folder may be deleted, and `clean` removes free life locks.

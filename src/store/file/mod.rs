@@ -7,3 +7,4 @@ pub(crate) mod line_search;
 pub mod lock;
 pub(crate) mod read;
 pub mod tail;
+pub(crate) mod together;

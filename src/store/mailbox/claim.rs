@@ -9,7 +9,7 @@ use super::SettleResult;
 use crate::os::file::{Access, At, FileError, open_or_create};
 use crate::os::lease::{OpenWriters, writers};
 use crate::os::watch::WatchId;
-use crate::store::file::read::{known_if_there, names_in};
+use crate::store::file::read::{known_if_there, names_in, open_if_there};
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::limits::{LATE_WRITER_DELAY, LATE_WRITER_DELAY_WITHOUT_LEASES};
 use crate::wire::{AgentName, WallTime};
@@ -194,6 +194,37 @@ impl Claim {
         LATE_WRITER_DELAY.checked_sub(self.since.elapsed()).filter(|left| !left.is_zero())
     }
 
+    /// Tells whether the claim can be removed: it was acted on, and no process can write to it any more.
+    pub(crate) fn settle(&mut self) -> Result<ClaimEnd, StoreError> {
+        if self.stage != Stage::Taken {
+            return Ok(ClaimEnd::Later(SettleResult::Again { after: LATE_WRITER_DELAY }));
+        }
+        if let Some(after) = self.too_early() {
+            return Ok(ClaimEnd::Later(SettleResult::Again { after }));
+        }
+        let path = self.path();
+        let Some((file, _)) = open_if_there(&path)? else { return Ok(ClaimEnd::Gone) };
+        let settled = self.late_writers(&file).at(&path)?;
+        if settled != SettleResult::Done {
+            return Ok(ClaimEnd::Later(settled));
+        }
+        if self.read_to >= self.size {
+            return Ok(ClaimEnd::Whole);
+        }
+        let mut bytes = vec![0; usize::try_from(self.size - self.read_to).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, self.read_to).at(&path)?;
+        Ok(ClaimEnd::Fragment(bytes))
+    }
+
+    /// Removes the file of a claim that is settled.
+    pub(crate) fn remove(&self) -> Result<(), StoreError> {
+        let path = self.path();
+        failpoint::hit("drain.before_unlink");
+        fs::remove_file(&path).at(&path)?;
+        failpoint::hit("drain.unlinked");
+        Ok(())
+    }
+
     /// Checks for late writers. If none is possible, the size of the file is final.
     pub(crate) fn late_writers(&mut self, file: &File) -> io::Result<SettleResult> {
         let after = match writers(file) {
@@ -214,6 +245,60 @@ impl Claim {
             return Ok(SettleResult::Grown);
         }
         Ok(if after.is_zero() { SettleResult::Done } else { SettleResult::Again { after } })
+    }
+}
+
+/// The result of a look at a claim that was acted on.
+#[derive(Debug)]
+pub(crate) enum ClaimEnd {
+    /// It is kept: late writers have appended to it, or may do so.
+    Later(SettleResult),
+    /// All of it was read, and nobody can write to it.
+    Whole,
+    /// The same, but for a line that was never finished.
+    Fragment(Vec<u8>),
+    /// An outsider has removed it.
+    Gone,
+}
+
+/// The claims of a mailbox that was closed. They were acted on, and are kept for late writers, without a descriptor.
+#[derive(Debug, Default)]
+pub(crate) struct KeptClaims(pub(super) Vec<Claim>);
+
+impl KeptClaims {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Removes the claims to which no process can write any more. With [`SettleResult::Grown`], a mailbox has to take them
+    /// back: something was written, or a line was never finished.
+    pub(crate) fn settle(&mut self) -> Result<SettleResult, StoreError> {
+        let mut settled = SettleResult::Done;
+        let mut kept = Vec::new();
+        let mut claims = std::mem::take(&mut self.0).into_iter();
+        for mut claim in claims.by_ref() {
+            let end = match claim.settle() {
+                Ok(ClaimEnd::Later(later)) => Ok(later),
+                Ok(ClaimEnd::Fragment(_)) => Ok(SettleResult::Grown),
+                Ok(ClaimEnd::Whole) => claim.remove().map(|()| SettleResult::Done),
+                Ok(ClaimEnd::Gone) => Ok(SettleResult::Done),
+                Err(why) => Err(why),
+            };
+            match end {
+                Ok(SettleResult::Done) => {}
+                Ok(later @ (SettleResult::Grown | SettleResult::Again { .. })) => {
+                    settled = settled.min(later);
+                    kept.push(claim);
+                }
+                Err(why) => {
+                    kept.push(claim);
+                    self.0 = kept.into_iter().chain(claims).collect();
+                    return Err(why);
+                }
+            }
+        }
+        self.0 = kept;
+        Ok(settled)
     }
 }
 

@@ -22,6 +22,9 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The most locks that are held while new inboxes are made durable.
+const LOCKS_AT_ONCE: usize = 256;
+
 /// The rule for full inboxes that applies to a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
@@ -88,9 +91,38 @@ pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     Ok(())
 }
 
+/// Creates the inboxes of many new names, whose folder is synced once for some of them. A sender that finds one syncs its
+/// contents alone, so their locks are held until then.
+pub(crate) fn ensure_all(dir: &TeamDir, names: &[&AgentName]) -> Result<(), SendError> {
+    for some in names.chunks(LOCKS_AT_ONCE) {
+        let mut held = Vec::new();
+        for name in some {
+            if known_if_there(&dir.inbox(name))?.is_none() {
+                let mut inbox = Inbox::of_owner(dir, name);
+                held.push(inbox.side.acquire(LOCK_TIMEOUT)?);
+                inbox.open(Fsync::Never)?;
+            }
+        }
+        if !held.is_empty() {
+            sync_folder(&dir.inboxes(), Fsync::Always)?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether the inbox of a name has anything in it, claims aside. `true` if that is unknown.
 pub(crate) fn has_lines(dir: &TeamDir, name: &AgentName) -> bool {
     known_if_there(&dir.inbox(name)).map_or(true, |known| known.is_none_or(|it| it.len() > 0))
+}
+
+/// Returns the name of the owner of an inbox with this file name; `None` if no inbox has it.
+pub(crate) fn inbox_owner(file: &str) -> Option<&str> {
+    file.strip_suffix(".jsonl")
+}
+
+/// Whether a name has an inbox with mail in it.
+pub(crate) fn has_mail(dir: &TeamDir, name: &AgentName) -> bool {
+    known_if_there(&dir.inbox(name)).is_ok_and(|known| known.is_some_and(|it| it.len() > 0))
 }
 
 /// Removes the inbox of a name that never started, unless it holds mail.

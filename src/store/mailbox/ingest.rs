@@ -38,7 +38,8 @@ struct Batch {
 }
 
 impl<S: MailSink> Ingest<S> {
-    /// Delivers the new lines of a claim. The mail in `drained` is in the sink, even after an error.
+    /// Writes the new lines of a claim; [`Self::sync`] makes them durable. The mail in `drained` is in the sink, even after an
+    /// error.
     pub(crate) fn deliver(
         &mut self,
         claim: &mut Claim,
@@ -70,6 +71,11 @@ impl<S: MailSink> Ingest<S> {
         self.write(&mut batch, claim, drained)?;
         claim.read_to = read_to;
         failpoint::hit("drain.delivered");
+        Ok(())
+    }
+
+    /// Makes the delivered lines durable.
+    pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
         self.dead.sync(self.policy.fsync)?;
         failpoint::hit("drain.dead_synced");
         self.sink.sync_mail(self.policy.fsync)?;

@@ -2,6 +2,7 @@
 //! a [sink](MailSink), for an agent its transcript, and acknowledges them ([`Mailbox`]). RELIABILITY.md 3 is the specification.
 
 mod attempts;
+mod batch;
 pub(super) mod claim;
 pub mod dead;
 mod dedup;
@@ -13,7 +14,9 @@ mod rotation;
 mod sink;
 mod wake;
 
-pub use owner::Mailbox;
+pub(crate) use batch::drain_together;
+pub(crate) use claim::{ClaimFile, KeptClaims, list_all as list_claims};
+pub use owner::{Mailbox, MailboxSetup};
 pub use sink::{Delivered, Delivery, KnownPart, MailSink};
 pub use wake::WakeMode;
 

@@ -7,7 +7,7 @@
 //! *Invariant:* only the holder of the life lock has a mailbox, so an inbox has one reader.
 
 use super::attempts::Attempts;
-use super::claim::{BatchIds, Claim, Stage};
+use super::claim::{BatchIds, Claim, ClaimEnd, ClaimFile, Stage};
 use super::dead::{self, DeadLetter, DeadLetters};
 use super::dedup::SeenMessages;
 use super::ingest::Ingest;
@@ -17,18 +17,16 @@ use super::wake::WakeMode;
 use super::{Drained, MailPolicy, SettleResult};
 use crate::os::file::{Access, At, FileError, open_known};
 use crate::store::conversations::{bring_back, put_away};
-use crate::store::file::read::open_if_there;
 use crate::store::process::liveness::{LifeLock, LockPlace};
 use crate::store::replay::release_rest;
 use crate::store::transcript::Transcript;
 use crate::store::{Keyring, SharedClock, StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
-use crate::wire::limits::LATE_WRITER_DELAY;
 use crate::wire::message::Message;
 use std::collections::VecDeque;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,19 +36,40 @@ const SPARSE_BYTES: u64 = 1 << 30;
 
 /// An open mailbox, which delivers to a sink.
 pub struct Mailbox<S = Transcript> {
-    dir: TeamDir,
-    name: AgentName,
-    life: LockPlace,
-    rotation: InboxRotation,
-    batch_ids: BatchIds,
-    attempts: Attempts,
-    ingest: Ingest<S>,
-    claims: VecDeque<Claim>,
+    pub(super) dir: TeamDir,
+    pub(super) name: AgentName,
+    pub(super) life: LockPlace,
+    pub(super) rotation: InboxRotation,
+    pub(super) batch_ids: BatchIds,
+    pub(super) attempts: Attempts,
+    pub(super) ingest: Ingest<S>,
+    pub(super) claims: VecDeque<Claim>,
     /// Whether the mail of the archived conversations is known. It is read before the first claim and not at the start, which
     /// would wait for it: without an index these conversations are read whole.
-    is_archive_known: bool,
+    pub(super) is_archive_known: bool,
     /// Mail that was acknowledged and not yet returned, because the drain failed afterwards.
-    held_back: Drained,
+    pub(super) held_back: Drained,
+}
+
+/// A claim whose lines are in the sink, and may not be durable yet.
+pub(super) struct ReadClaim {
+    /// Its position among the claims.
+    at: usize,
+    /// Its size when it was read.
+    size: u64,
+    has_mail: bool,
+    is_inherited: bool,
+}
+
+/// The parts of a mailbox that its owner chooses.
+#[derive(Clone)]
+pub struct MailboxSetup {
+    /// The policy for its mail.
+    pub policy: MailPolicy,
+    /// The clock.
+    pub clock: SharedClock,
+    /// The keys of its owner.
+    pub keyring: Arc<Keyring>,
 }
 
 impl<S: MailSink> Mailbox<S> {
@@ -63,8 +82,30 @@ impl<S: MailSink> Mailbox<S> {
         clock: SharedClock,
         keyring: Arc<Keyring>,
     ) -> Result<Self, StoreError> {
+        let left = InboxRotation::open(dir, life.name(), policy.fsync)?;
+        Self::with(dir, life, sink, MailboxSetup { policy, clock, keyring }, left)
+    }
+
+    /// Opens one of many mailboxes, whose owner watches the folder of all inboxes, and knows the claims that are left.
+    pub(crate) fn open_unwatched(
+        dir: &TeamDir,
+        life: &LifeLock,
+        sink: S,
+        setup: MailboxSetup,
+        claims: Vec<ClaimFile>,
+    ) -> Result<Self, StoreError> {
+        let left = InboxRotation::open_unwatched(dir, life.name(), setup.policy.fsync, claims)?;
+        Self::with(dir, life, sink, setup, left)
+    }
+
+    fn with(
+        dir: &TeamDir,
+        life: &LifeLock,
+        sink: S,
+        MailboxSetup { policy, clock, keyring }: MailboxSetup,
+        (rotation, mut claims): (InboxRotation, Vec<Claim>),
+    ) -> Result<Self, StoreError> {
         let name = life.name().clone();
-        let (rotation, mut claims) = InboxRotation::open(dir, &name, policy.fsync)?;
         for claim in &mut claims {
             claim.note_age(clock.now());
         }
@@ -104,10 +145,7 @@ impl<S: MailSink> Mailbox<S> {
     /// an error, mail that was not acknowledged stays in its file and is delivered by a later drain.
     pub fn drain(&mut self) -> Result<Drained, StoreError> {
         self.dir.is_still_there()?;
-        // An agent must not repair a team that is being removed: `rm -rf` would fail, and leave half of it.
-        if self.life.is_removed() {
-            return Err(StoreError::Gone(self.dir.root().to_owned()));
-        }
+        self.check_life()?;
         match self.drain_what_is_there() {
             // An outsider removed an empty folder.
             Err(why) if why.is_without_team() => {
@@ -115,6 +153,15 @@ impl<S: MailSink> Mailbox<S> {
                 self.drain_what_is_there()
             }
             drained => drained,
+        }
+    }
+
+    /// An agent must not repair a team that is being removed: `rm -rf` would fail, and leave half of it.
+    pub(super) fn check_life(&self) -> Result<(), StoreError> {
+        if self.life.is_removed() {
+            Err(StoreError::Gone(self.dir.root().to_owned()))
+        } else {
+            Ok(())
         }
     }
 
@@ -151,7 +198,7 @@ impl<S: MailSink> Mailbox<S> {
     }
 
     /// Reads the mail of the archived conversations, and that of the current one again: the newest comes last.
-    fn know_archive(&mut self) -> Result<(), StoreError> {
+    pub(super) fn know_archive(&mut self) -> Result<(), StoreError> {
         // There is no claim before the archive is known.
         let known = KnownMail::of_all(&self.ingest.sink, &self.dir, &self.name, &mut [])?;
         self.ingest.seen = known.seen;
@@ -169,10 +216,17 @@ impl<S: MailSink> Mailbox<S> {
     }
 
     fn deliver(&mut self, at: usize) -> Result<(), StoreError> {
-        let Some(claim) = self.claims.get_mut(at) else { return Ok(()) };
+        let Some(read) = self.read(at)? else { return Ok(()) };
+        self.ingest.sync()?;
+        self.acknowledge(&read)
+    }
+
+    /// Writes the new lines of a claim into the sink. They are not durable yet; `None` if there is nothing to read.
+    pub(super) fn read(&mut self, at: usize) -> Result<Option<ReadClaim>, StoreError> {
+        let Some(claim) = self.claims.get_mut(at) else { return Ok(None) };
         let is_watched = self.rotation.waker.mode() == WakeMode::Events;
         if claim.is_read() && is_watched && !self.rotation.waker.may_be_written(claim.watch_id) {
-            return Ok(());
+            return Ok(None);
         }
         let path = claim.path();
         let (file, known) = match open_known(&path, Access::Read) {
@@ -180,32 +234,41 @@ impl<S: MailSink> Mailbox<S> {
             Err(why) if why.is_missing() => {
                 // An outsider removed the claim.
                 claim.stage = Stage::Taken;
-                return Ok(());
+                return Ok(None);
             }
             Err(why @ (FileError::NotRegular { .. } | FileError::ForeignOwner { .. })) => {
-                return self.quarantine(at, why.to_string());
+                return self.quarantine(at, why.to_string()).map(|()| None);
             }
             Err(why) => return Err(why.into()),
         };
         if claim.is_read() && known.len() == claim.size {
-            return Ok(());
+            return Ok(None);
         }
         if known.len() >= SPARSE_BYTES && known.blocks() * 512 < known.len() {
-            return self.quarantine(at, format!("{} bytes, most of them a hole", known.len()));
+            let why = format!("{} bytes, most of them a hole", known.len());
+            return self.quarantine(at, why).map(|()| None);
         }
         let is_inherited = claim.stage == Stage::Inherited;
         if is_inherited && self.attempts.is_poison(&claim.batch_id)? {
-            return self.quarantine(at, "poison: its delivery crashed again and again".into());
+            let why = "poison: its delivery crashed again and again".into();
+            return self.quarantine(at, why).map(|()| None);
         }
         let before = self.held_back.mail.len();
         self.ingest.deliver(claim, file, &path, &mut self.held_back)?;
-        if is_inherited {
+        let has_mail = self.held_back.mail.len() > before;
+        Ok(Some(ReadClaim { at, size: known.len(), has_mail, is_inherited }))
+    }
+
+    /// Acknowledges the mail of a claim that was read, once it is durable.
+    pub(super) fn acknowledge(&mut self, read: &ReadClaim) -> Result<(), StoreError> {
+        let Some(claim) = self.claims.get_mut(read.at) else { return Ok(()) };
+        if read.is_inherited {
             self.attempts.clear()?;
         }
-        claim.size = known.len();
+        claim.size = read.size;
         claim.grown = Instant::now();
-        let is_mail_to_act_on = self.held_back.mail.len() > before
-            || matches!(claim.stage, Stage::Inherited | Stage::Acknowledged);
+        let is_mail_to_act_on =
+            read.has_mail || matches!(claim.stage, Stage::Inherited | Stage::Acknowledged);
         let stage = if is_mail_to_act_on { Stage::Acknowledged } else { Stage::Taken };
         Ok(claim.enter(stage)?)
     }
@@ -244,7 +307,9 @@ impl<S: MailSink> Mailbox<S> {
 
     /// Removes the claims that no process can write to any more. On an error they stay, which is harmless.
     pub fn settle(&mut self) -> Result<SettleResult, StoreError> {
-        self.rotation.prepare_next();
+        if S::IS_WATCHED {
+            self.rotation.prepare_next();
+        }
         let mut settled = SettleResult::Done;
         let mut at = 0;
         while at < self.claims.len() {
@@ -260,27 +325,16 @@ impl<S: MailSink> Mailbox<S> {
 
     fn settle_claim(&mut self, at: usize) -> Result<SettleResult, StoreError> {
         let Some(claim) = self.claims.get_mut(at) else { return Ok(SettleResult::Done) };
-        if claim.stage != Stage::Taken {
-            return Ok(SettleResult::Again { after: LATE_WRITER_DELAY });
+        match claim.settle()? {
+            ClaimEnd::Later(settled) => return Ok(settled),
+            ClaimEnd::Gone => return Ok(SettleResult::Done),
+            ClaimEnd::Whole => {}
+            ClaimEnd::Fragment(bytes) => {
+                let notice = self.ingest.reject_fragment(claim, &bytes)?;
+                self.held_back.notices.push(notice);
+            }
         }
-        if let Some(after) = claim.too_early() {
-            return Ok(SettleResult::Again { after });
-        }
-        let path = claim.path();
-        let Some((file, _)) = open_if_there(&path)? else { return Ok(SettleResult::Done) };
-        let settled = claim.late_writers(&file).at(&path)?;
-        if settled != SettleResult::Done {
-            return Ok(settled);
-        }
-        if claim.read_to < claim.size {
-            let mut bytes = vec![0; usize::try_from(claim.size - claim.read_to).unwrap_or(0)];
-            file.read_exact_at(&mut bytes, claim.read_to).at(&path)?;
-            let notice = self.ingest.reject_fragment(claim, &bytes)?;
-            self.held_back.notices.push(notice);
-        }
-        failpoint::hit("drain.before_unlink");
-        fs::remove_file(&path).at(&path)?;
-        failpoint::hit("drain.unlinked");
+        claim.remove()?;
         Ok(SettleResult::Done)
     }
 
@@ -306,7 +360,7 @@ impl<S: MailSink> Mailbox<S> {
 
     /// Returns a descriptor that is readable when mail may have arrived. Drain before waiting on it.
     pub fn watch_fd(&self) -> BorrowedFd<'_> {
-        self.rotation.waker.as_fd()
+        self.rotation.wake_descriptor()
     }
 
     /// Consumes the pending events. The owner's own claims cause events as well, so call [`Mailbox::has_unread`]

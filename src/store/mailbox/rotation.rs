@@ -3,18 +3,19 @@
 //! *Invariant:* the replacement happens under the side lock. Afterwards the old file is a claim, the new one is
 //! the inbox, and both are watched.
 
-use super::claim::{BatchIds, Claim, Stage, list, undo_half_claim};
+use super::claim::{BatchIds, Claim, ClaimFile, Stage, list, undo_half_claim};
 use super::wake::Waker;
 use crate::os::file::{Access, At, FileError, create_new, open_known, open_or_create};
 use crate::os::watch::{WatchId, touch};
 use crate::store::failpoint;
 use crate::store::file::atomic::{Fsync, remove, sync_folder};
-use crate::store::file::lock::SideLock;
+use crate::store::file::lock::{Held, SideLock};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::limits::LOCK_TIMEOUT;
 use std::fs::{self, File, Metadata};
 use std::io::ErrorKind::{PermissionDenied, Unsupported};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -50,6 +51,34 @@ impl Inbox {
     }
 }
 
+/// A claim under way. The side lock is held until it is complete.
+#[derive(Debug)]
+pub(crate) struct BegunClaim {
+    held: Held,
+    claim: Claim,
+    /// The next inbox, unless the file system has no hard links.
+    fresh: Option<Inbox>,
+}
+
+impl BegunClaim {
+    /// Releases the lock, once both folders are synced.
+    pub(crate) fn release(self) -> Claim {
+        drop(self.held);
+        failpoint::hit("drain.claimed");
+        self.claim
+    }
+}
+
+/// The outcome of an attempt to begin a claim.
+#[derive(Debug)]
+pub(crate) enum Begun {
+    Claim(Box<BegunClaim>),
+    /// The inbox is empty.
+    Empty,
+    /// Another process holds the side lock.
+    Busy,
+}
+
 impl InboxRotation {
     /// Opens the inbox, which is created if missing, and lists the claims of earlier processes.
     pub(crate) fn open(
@@ -82,6 +111,25 @@ impl InboxRotation {
         Ok((rotation, claims))
     }
 
+    /// Opens the inbox for an owner that watches the folder of all inboxes itself. It knows the claims that are left: with many
+    /// mailboxes, the folder of claims is not read for each of them. They are its own, so nobody else makes one.
+    pub(crate) fn open_unwatched(
+        dir: &TeamDir,
+        name: &AgentName,
+        fsync: Fsync,
+        claims: Vec<ClaimFile>,
+    ) -> Result<(Self, Vec<Claim>), StoreError> {
+        let (dir, name) = (dir.clone(), name.clone());
+        let mut side = SideLock::new(dir.inbox_lock(&name));
+        let held = side.acquire(LOCK_TIMEOUT)?;
+        let inbox = Inbox::new(find_inbox(&dir, &name, fsync)?, None);
+        drop(held);
+        failpoint::hit("recover.listed");
+        let claims = claims.into_iter().map(|file| Claim::inherited(&dir, file)).collect();
+        let waker = Waker::outside(&dir, &name);
+        Ok((Self { dir, name, side, waker, inbox, next: None }, claims))
+    }
+
     /// Consumes the pending events. Mail that arrived in the inbox meanwhile wakes the owner once more.
     pub(crate) fn catch_up(&mut self) -> Result<(), StoreError> {
         let was_known = self.waker.may_be_written(self.inbox.watch_id);
@@ -99,6 +147,12 @@ impl InboxRotation {
             .map_or(true, |known| known.len() > 0 || known.ino() != self.inbox.inode)
     }
 
+    /// Returns the descriptor that is readable when something has happened. For an owner that watches itself it is that of the
+    /// inbox, of which nothing can be told.
+    pub(crate) fn wake_descriptor(&self) -> BorrowedFd<'_> {
+        self.waker.descriptor().unwrap_or_else(|| self.inbox.file.as_fd())
+    }
+
     /// Makes the inbox a claim; returns `None` if it is empty.
     ///
     /// The rename is the claim: the path is never missing, no data is copied, and senders continue in the new
@@ -109,9 +163,35 @@ impl InboxRotation {
         batch_ids: &mut BatchIds,
         fsync: Fsync,
     ) -> Result<Option<Claim>, StoreError> {
-        let Self { dir, name, side, waker, inbox, next: ready } = self;
+        let held = self.side.acquire(LOCK_TIMEOUT)?;
+        let Some(mut begun) = self.begin_claim(held, batch_ids, fsync)? else { return Ok(None) };
+        sync_folder(&self.dir.claims(), fsync)?;
+        self.replace_inbox(&mut begun, fsync)?;
+        sync_folder(&self.dir.inboxes(), fsync)?;
+        Ok(Some(begun.release()))
+    }
+
+    /// Begins a claim unless another process holds the side lock, or the inbox is empty.
+    pub(crate) fn try_begin_claim(
+        &mut self,
+        batch_ids: &mut BatchIds,
+        fsync: Fsync,
+    ) -> Result<Begun, StoreError> {
+        let Some(held) = self.side.try_acquire()? else { return Ok(Begun::Busy) };
+        let begun = self.begin_claim(held, batch_ids, fsync)?;
+        Ok(begun.map_or(Begun::Empty, |begun| Begun::Claim(Box::new(begun))))
+    }
+
+    /// The first step of a claim: the inbox gets its second name. The folder of claims is synced next, and then comes
+    /// [`Self::replace_inbox`].
+    fn begin_claim(
+        &mut self,
+        held: Held,
+        batch_ids: &mut BatchIds,
+        fsync: Fsync,
+    ) -> Result<Option<BegunClaim>, StoreError> {
+        let Self { dir, name, waker, inbox, next: ready, .. } = self;
         let path = dir.inbox(name);
-        let held = side.acquire(LOCK_TIMEOUT)?;
         let (file, known) = find_inbox(dir, name, fsync)?;
         if known.ino() != inbox.inode {
             let watch_id = waker.watch(&path)?;
@@ -130,28 +210,42 @@ impl InboxRotation {
         claim.watch_id = inbox.watch_id;
         let claimed = claim.path();
         failpoint::hit("drain.before_link");
-        match fs::hard_link(&path, &claimed) {
+        let fresh = match fs::hard_link(&path, &claimed) {
             Ok(()) => {
                 failpoint::hit("drain.linked");
-                sync_folder(&dir.claims(), fsync)?;
-                fs::rename(&next, &path).at(&path)?;
-                *inbox = fresh;
+                Some(fresh)
             }
             // The file system has no hard links.
             Err(why) if matches!(why.kind(), PermissionDenied | Unsupported) => {
                 fs::rename(&path, &claimed).at(&path)?;
-                sync_folder(&dir.claims(), fsync)?;
-                // The prepared file is not used: an outsider may have created an inbox with mail since.
-                let found = find_inbox(dir, name, fsync)?;
-                *inbox = Inbox::new(found, waker.watch(&path)?);
+                None
             }
             Err(source) => return Err(FileError::Io(claimed, source).into()),
+        };
+        Ok(Some(BegunClaim { held, claim, fresh }))
+    }
+
+    /// The second step of a claim: a new inbox takes the place of the old one. The folder of inboxes is synced next, and then
+    /// the claim is released.
+    pub(crate) fn replace_inbox(
+        &mut self,
+        begun: &mut BegunClaim,
+        fsync: Fsync,
+    ) -> Result<(), StoreError> {
+        let path = self.dir.inbox(&self.name);
+        match begun.fresh.take() {
+            Some(fresh) => {
+                fs::rename(self.dir.next_inbox(&self.name), &path).at(&path)?;
+                self.inbox = fresh;
+            }
+            // The prepared file is not used: an outsider may have created an inbox with mail since.
+            None => {
+                let found = find_inbox(&self.dir, &self.name, fsync)?;
+                self.inbox = Inbox::new(found, self.waker.watch(&path)?);
+            }
         }
         failpoint::hit("drain.renamed");
-        sync_folder(&dir.inboxes(), fsync)?;
-        drop(held);
-        failpoint::hit("drain.claimed");
-        Ok(Some(claim))
+        Ok(())
     }
 
     /// Prepares the next inbox: creating it takes longer than the rest of a claim, and a full disk may have
@@ -206,7 +300,6 @@ mod tests {
     use crate::os::watch::is_quiet;
     use crate::store::test_team;
     use crate::store::timers::change;
-    use std::os::fd::AsFd;
 
     #[test]
     fn a_file_stands_only_where_it_is_alone() {
@@ -229,7 +322,7 @@ mod tests {
         let alice = AgentName::member("alice").unwrap();
         let (mut rotation, _) = InboxRotation::open(&dir, &alice, Fsync::Never).unwrap();
         rotation.waker.acknowledge().unwrap();
-        let is_woken = |rotation: &InboxRotation| !is_quiet(rotation.waker.as_fd());
+        let is_woken = |rotation: &InboxRotation| !is_quiet(rotation.wake_descriptor());
         change(&dir, &alice, Fsync::Never, |_| ()).unwrap();
         assert!(!is_woken(&rotation), "nothing has changed");
         change(&dir, &alice, Fsync::Never, |list| list.last = 1).unwrap();

@@ -54,6 +54,10 @@ pub enum KnownPart<'a> {
 
 /// A place to which a mailbox delivers. Mail is acknowledged when it is there and synced.
 pub trait MailSink {
+    /// Whether the mailbox watches its own files. Otherwise its owner watches the folder of all inboxes, and looks for late
+    /// writers by [`settle`](super::Mailbox::settle) alone.
+    const IS_WATCHED: bool = true;
+
     /// Passes the mail that the sink has to `meet`, oldest first.
     ///
     /// # Errors

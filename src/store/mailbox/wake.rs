@@ -31,8 +31,13 @@ pub(crate) struct Waker {
 
 #[derive(Debug)]
 enum Source {
-    Events { watch: Watch, poll: Duration },
+    Events {
+        watch: Watch,
+        poll: Duration,
+    },
     Fifo(Fifo),
+    /// The owner watches the folder of all inboxes itself.
+    Outside,
 }
 
 impl Waker {
@@ -47,6 +52,12 @@ impl Waker {
             Err(_) => Source::Fifo(Fifo::open(&fifo)?),
         };
         Ok(Self { fifo, source, written: Written::default() })
+    }
+
+    /// Creates the waker of an owner that watches the folder of all inboxes itself: for thousands of mailboxes, a user has too
+    /// few file events, and closing them takes long.
+    pub(crate) fn outside(dir: &TeamDir, name: &AgentName) -> Self {
+        Self { fifo: dir.fifo(name), source: Source::Outside, written: Written::default() }
     }
 
     /// Watches the file that is at `path` now.
@@ -82,6 +93,7 @@ impl Waker {
         let answer = match &self.source {
             Source::Events { watch, .. } => watch.acknowledge(&mut self.written),
             Source::Fifo(fifo) => fifo.acknowledge(),
+            Source::Outside => Ok(()),
         };
         if answer.is_err() {
             self.source = Source::Fifo(Fifo::open(&self.fifo)?);
@@ -104,17 +116,17 @@ impl Waker {
         self.written = Written::default();
     }
 
+    /// Returns the descriptor that is readable when something has happened; `None` if the owner watches itself.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.source {
+            Source::Events { watch, .. } => Some(watch.as_fd()),
+            Source::Fifo(fifo) => Some(fifo.as_fd()),
+            Source::Outside => None,
+        }
+    }
+
     pub(crate) fn mode(&self) -> WakeMode {
         if let Source::Events { .. } = self.source { WakeMode::Events } else { WakeMode::Fifo }
-    }
-}
-
-impl AsFd for Waker {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.source {
-            Source::Events { watch, .. } => watch.as_fd(),
-            Source::Fifo(fifo) => fifo.as_fd(),
-        }
     }
 }
 

@@ -26,7 +26,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -86,8 +85,11 @@ pub struct Outbox {
     dir: TeamDir,
     name: AgentName,
     terms: OwnTerms,
-    log: Log,
-    reader: File,
+    path: PathBuf,
+    /// `None` while its descriptor is given back.
+    log: Option<Log>,
+    /// Whether all that was written is durable.
+    is_synced: bool,
     /// The highest acknowledged number.
     base: u64,
     /// The same, as the file says.
@@ -120,8 +122,8 @@ impl Outbox {
         }
         let log = Log::open(path.clone())?;
         let Contents { base, waiting, recorded, .. } = contents;
-        let reader = File::open(&path).at(&path)?;
-        let size = reader.metadata().at(&path)?.len();
+        let size = log.size()?;
+        let (log, is_synced) = (Some(log), false);
         let (composed, composed_at) = (Vec::new(), Vec::new());
         let (dir, name, terms) = (dir.clone(), name.clone(), terms.clone());
         let dead = DeadLetters::of(&dir, &name);
@@ -129,8 +131,9 @@ impl Outbox {
             dir,
             name,
             terms,
+            path,
             log,
-            reader,
+            is_synced,
             base,
             noted: base,
             waiting,
@@ -140,6 +143,22 @@ impl Outbox {
             dead,
             size,
         })
+    }
+
+    /// Gives the descriptor of the file back until it is needed again. Of one whose lines may not be durable it is kept: a failed
+    /// sync must not be forgotten.
+    pub fn close(&mut self) {
+        if self.is_synced {
+            self.log = None;
+        }
+    }
+
+    fn log(&mut self) -> Result<&mut Log, StoreError> {
+        let log = match self.log.take() {
+            Some(log) => log,
+            None => Log::open(self.path.clone())?,
+        };
+        Ok(self.log.insert(log))
     }
 
     /// Returns the highest acknowledged number.
@@ -198,10 +217,19 @@ impl Outbox {
     }
 
     fn read_at(&self, place: Unacknowledged) -> Result<Entry, StoreError> {
-        let path = self.log.path();
-        let mut bytes = vec![0; place.bytes];
-        self.reader.read_exact_at(&mut bytes, place.begin).at(path)?;
-        Ok(serde_json::from_slice(&bytes).map_err(io::Error::from).at(path)?)
+        let bytes = self.bytes_at(place.begin, place.bytes)?;
+        Ok(serde_json::from_slice(&bytes).map_err(io::Error::from).at(&self.path)?)
+    }
+
+    fn bytes_at(&self, begin: u64, count: usize) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = vec![0; count];
+        match &self.log {
+            Some(log) => log.read_at(&mut bytes, begin)?,
+            None => {
+                open(&self.path, Access::Read)?.read_exact_at(&mut bytes, begin).at(&self.path)?;
+            }
+        }
+        Ok(bytes)
     }
 
     /// Lets go of the lines before `next`, which the home of the recipient has. A refused one becomes a dead letter first;
@@ -237,8 +265,8 @@ impl Outbox {
     /// It cannot be written.
     pub fn note_acknowledged(&mut self) -> Result<(), StoreError> {
         if self.noted < self.base {
-            let line = json_line(&Acknowledged { acknowledged: self.base }, self.log.path())?;
-            self.size = self.log.append_at(&line)? + line.len() as u64;
+            let line = json_line(&Acknowledged { acknowledged: self.base }, &self.path)?;
+            self.size = self.log()?.append_at(&line)? + line.len() as u64;
             self.noted = self.base;
         }
         Ok(())
@@ -282,7 +310,7 @@ impl Outbox {
     /// # Errors
     /// The file cannot be written; then it stays as it is.
     pub fn compact(&mut self) -> Result<(), StoreError> {
-        let path = self.log.path().to_owned();
+        let path = self.path.clone();
         // A claim that is gone is never delivered again; the newest batch id continues the counter.
         let there = list(&self.dir, &self.name)?;
         let newest = self.recorded.keys().next_back().cloned();
@@ -292,14 +320,11 @@ impl Outbox {
         let base = Base { base: self.base, recorded: self.recorded.clone() };
         let mut text = json_line(&base, &path)?;
         let (begin, shift) = (self.begin(), text.len() as u64);
-        let mut rest = vec![0; usize::try_from(self.size - begin).unwrap_or(0)];
-        self.reader.read_exact_at(&mut rest, begin).at(&path)?;
-        text.extend(rest);
+        text.extend(self.bytes_at(begin, usize::try_from(self.size - begin).unwrap_or(0))?);
         failpoint::hit("outbox.compacting");
         replace(&path, &text, Fsync::Always)?;
         failpoint::hit("outbox.compacted");
-        self.log = Log::open(path.clone())?;
-        self.reader = File::open(&path).at(&path)?;
+        self.log = Some(Log::open(path.clone())?);
         for line in &mut self.waiting {
             line.begin = line.begin - begin + shift;
         }
@@ -310,6 +335,8 @@ impl Outbox {
 }
 
 impl MailSink for Outbox {
+    const IS_WATCHED: bool = false;
+
     fn each_delivered(
         &self,
         dir: &TeamDir,
@@ -365,7 +392,8 @@ impl MailSink for Outbox {
     fn append_mail(&mut self, lines: &[u8]) -> Result<(), StoreError> {
         let composed = std::mem::take(&mut self.composed);
         let positions = std::mem::take(&mut self.composed_at);
-        let mut begin = self.log.append_at(lines)?;
+        self.is_synced = false;
+        let mut begin = self.log()?.append_at(lines)?;
         failpoint::hit("outbox.written");
         for bytes in composed {
             self.waiting.push_back(Unacknowledged { begin, bytes });
@@ -380,7 +408,9 @@ impl MailSink for Outbox {
     }
 
     fn sync_mail(&mut self, fsync: Fsync) -> Result<(), StoreError> {
-        self.log.sync(fsync)
+        self.log()?.sync(fsync)?;
+        self.is_synced = true;
+        Ok(())
     }
 }
 

@@ -1,0 +1,125 @@
+//! Drains many mailboxes of one owner together, so that they share the syncs of the folders, and sync their sinks at the same
+//! time. Each of them passes the same steps in the same order as alone ([`Mailbox::drain`]).
+//!
+//! *Invariant:* a process holds several side locks only here, and waits for none of them: it takes those that are free.
+
+use super::claim::{KeptClaims, Stage};
+use super::owner::Mailbox;
+use super::rotation::{Begun, BegunClaim};
+use super::sink::MailSink;
+use super::{Drained, SettleResult};
+use crate::store::file::atomic::sync_folder;
+use crate::store::file::together::each_at_once;
+use crate::store::{FileError, StoreError, TeamDir};
+use std::io;
+
+/// A mailbox in the midst of a drain.
+enum Step {
+    /// It claims its inbox; `None` if that is empty, or the claim is complete.
+    Claims(Option<Box<BegunClaim>>),
+    /// It is drained alone: a lock is held, or something has failed.
+    Alone,
+    Failed(StoreError),
+}
+
+/// Drains mailboxes of one team folder; returns the outcome of each. After an error, a mailbox is to be closed: it may not know
+/// a claim of its own any more.
+pub(crate) fn drain_together<S: MailSink + Send>(
+    dir: &TeamDir,
+    mailboxes: &mut [&mut Mailbox<S>],
+) -> Vec<Result<Drained, StoreError>> {
+    let mut steps: Vec<_> = mailboxes.iter_mut().map(|mailbox| mailbox.begin()).collect();
+    let fsync = mailboxes.first().map(|mailbox| mailbox.ingest.policy.fsync).unwrap_or_default();
+    let claims_synced = if has_claims(&steps) { sync_folder(&dir.claims(), fsync) } else { Ok(()) };
+    for (mailbox, step) in mailboxes.iter_mut().zip(&mut steps) {
+        let Step::Claims(Some(begun)) = step else { continue };
+        // A claim that goes no further is undone by the next look at the inbox.
+        if claims_synced.is_err() || mailbox.rotation.replace_inbox(begun, fsync).is_err() {
+            *step = Step::Alone;
+        }
+    }
+    let replaced = if has_claims(&steps) { sync_folder(&dir.inboxes(), fsync) } else { Ok(()) };
+    // All locks are released before anything is read.
+    for (mailbox, step) in mailboxes.iter_mut().zip(&mut steps) {
+        let Step::Claims(begun) = step else { continue };
+        match (begun.take(), &replaced) {
+            (Some(_), Err(why)) => *step = Step::Failed(unsynced(dir, why)),
+            (begun, _) => mailbox.claims.extend(begun.map(|begun| begun.release())),
+        }
+    }
+    let finish = |(mailbox, step): (&'_ mut Mailbox<S>, Step)| match step {
+        Step::Claims(_) => mailbox.deliver_all(),
+        Step::Alone => mailbox.drain(),
+        Step::Failed(why) => Err(why),
+    };
+    let all = mailboxes.iter_mut().map(|mailbox| &mut **mailbox).zip(steps);
+    each_at_once(all.collect(), finish)
+}
+
+fn has_claims(steps: &[Step]) -> bool {
+    steps.iter().any(|step| matches!(step, Step::Claims(Some(_))))
+}
+
+/// Returns the failed sync of the inboxes as the error of one mailbox.
+fn unsynced(dir: &TeamDir, why: &FileError) -> StoreError {
+    FileError::Io(dir.inboxes(), io::Error::other(why.to_string())).into()
+}
+
+impl<S: MailSink> Mailbox<S> {
+    fn begin(&mut self) -> Step {
+        match self.try_begin() {
+            Ok(Begun::Claim(begun)) => Step::Claims(Some(begun)),
+            Ok(Begun::Empty) => Step::Claims(None),
+            Ok(Begun::Busy) | Err(_) => Step::Alone,
+        }
+    }
+
+    fn try_begin(&mut self) -> Result<Begun, StoreError> {
+        self.dir.is_still_there()?;
+        self.check_life()?;
+        if !self.rotation.has_mail() {
+            return Ok(Begun::Empty);
+        }
+        if !self.is_archive_known {
+            self.know_archive()?;
+        }
+        self.rotation.try_begin_claim(&mut self.batch_ids, self.ingest.policy.fsync)
+    }
+
+    /// Delivers the mail of all claims, with one sync.
+    fn deliver_all(&mut self) -> Result<Drained, StoreError> {
+        self.rotation.catch_up()?;
+        let mut read = Vec::new();
+        // Older claims first: a late line in them is older than this claim.
+        for at in 0..self.claims.len() {
+            read.extend(self.read(at)?);
+        }
+        self.rotation.waker.forget_written();
+        if !read.is_empty() {
+            self.ingest.sync()?;
+        }
+        for claim in &read {
+            self.acknowledge(claim)?;
+        }
+        Ok(std::mem::take(&mut self.held_back))
+    }
+
+    /// Closes the mailbox; returns its sink, and the claims that are kept for late writers. Gives itself back if it has mail
+    /// that was not acted on.
+    pub(crate) fn close(mut self) -> Result<(S, KeptClaims), Box<Self>> {
+        let is_settled =
+            matches!(self.settle(), Ok(SettleResult::Done | SettleResult::Again { .. }));
+        let is_taken = self.claims.iter().all(|claim| claim.stage == Stage::Taken);
+        if !is_settled || !is_taken || self.has_unread() {
+            return Err(Box::new(self));
+        }
+        Ok((self.ingest.sink, KeptClaims(self.claims.into())))
+    }
+
+    /// Takes back claims of this mailbox that it had when it was closed.
+    pub(crate) fn take_back(&mut self, kept: KeptClaims) {
+        for claim in kept.0.into_iter().rev() {
+            self.claims.push_front(claim);
+        }
+    }
+}
