@@ -7,7 +7,7 @@ pub(crate) mod host_orders;
 mod reachability;
 
 use crate::store::inbox::{Inbox, Priority, SendError, SendPolicy, Stored};
-use crate::store::{Fsync, Keyring, SharedClock, StoreError, TeamDir, relay, roster};
+use crate::store::{Fsync, Keyring, SharedClock, StoreError, TeamDir, each_at_once, relay, roster};
 use crate::wire::attachment::{Attachment, set_attachments};
 use crate::wire::limits;
 use crate::wire::message::{Body, Correlation, OutgoingMessage};
@@ -19,15 +19,11 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 use uuid::{Builder, NoContext, Timestamp, Uuid};
 
 /// The most inboxes that are open at a time, with two descriptors each: a process may have 1,024 by default.
 const INBOXES_AT_ONCE: usize = 200;
-
-/// The maximum number of threads that sync the inboxes of a broadcast.
-const SYNCS_AT_ONCE: usize = 8;
 
 /// Words for all members, which are no names.
 pub(crate) const EVERYBODY: [&str; 3] = ["all", "broadcast", "team"];
@@ -468,19 +464,31 @@ impl Bus {
         }
     }
 
-    /// Appends lines from another host to an inbox in one write, and makes them durable. Verified ones get a seal of this
-    /// process. All of them have the same priority.
+    /// Appends lines as [`Bus::write_carried`] does, and makes them durable.
     ///
     /// # Errors
-    /// The recipient may not get them ([`BusError::Unreachable`]), its inbox is full, or they could not be stored. After
-    /// [`SendError::NotDurable`] they may have been appended.
+    /// As there; after [`SendError::NotDurable`] they may have been appended.
     pub fn append_carried(
         &self,
         from: &AgentName,
         to: &AgentName,
         carried: &[CarriedLine<'_>],
     ) -> Result<(), BusError> {
-        let Some(first) = carried.first() else { return Ok(()) };
+        sync_carried(self.write_carried(from, to, carried)?.into_iter().collect())
+    }
+
+    /// Appends lines from another host to an inbox in one write. Verified ones get a seal of this process. All of them have the
+    /// same priority. They are durable once they were passed to [`sync_carried`].
+    ///
+    /// # Errors
+    /// The recipient may not get them ([`BusError::Unreachable`]), its inbox is full, or they could not be stored.
+    pub(crate) fn write_carried(
+        &self,
+        from: &AgentName,
+        to: &AgentName,
+        carried: &[CarriedLine<'_>],
+    ) -> Result<Option<Stored>, BusError> {
+        let Some(first) = carried.first() else { return Ok(None) };
         let priority = first.priority;
         let mut lines = String::new();
         for CarriedLine { line, is_verified, .. } in carried {
@@ -500,9 +508,17 @@ impl Bus {
             None => Ok(()),
             Some(why) => Err(BusError::Unreachable { to: to.clone(), why, reachable: Vec::new() }),
         };
-        Inbox::of(&self.dir, to).append(lines.as_bytes(), &policy, permit)?.sync()?;
-        Ok(())
+        Inbox::of(&self.dir, to).append(lines.as_bytes(), &policy, permit).map(Some)
     }
+}
+
+/// Makes carried lines durable, those of many inboxes at the same time.
+///
+/// # Errors
+/// Some of them may not be durable.
+pub(crate) fn sync_carried(stored: Vec<Stored>) -> Result<(), BusError> {
+    let synced = each_at_once(stored, Stored::sync);
+    Ok(synced.into_iter().collect::<Result<(), _>>()?)
 }
 
 /// Locks a mutex even if it is poisoned: the values are caches, consistent or renewed by the next read.
@@ -524,16 +540,7 @@ fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
     if fsync == Fsync::Never {
         return written.into_iter().map(finish).collect();
     }
-    let share = written.len().div_ceil(SYNCS_AT_ONCE).max(1);
-    let mut rest = written.into_iter();
-    thread::scope(|scope| {
-        let mut threads = Vec::new();
-        while rest.len() > 0 {
-            let share: Vec<_> = rest.by_ref().take(share).collect();
-            threads.push(scope.spawn(move || share.into_iter().map(finish).collect::<Vec<_>>()));
-        }
-        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
-    })
+    each_at_once(written, finish)
 }
 
 #[cfg(test)]

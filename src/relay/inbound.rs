@@ -3,11 +3,12 @@
 use super::RelayError;
 use super::attachments::{AttachmentOutcome, AwaitedAttachments, with_own_paths};
 use super::placements::KnownPlacements;
-use crate::bus::{Bus, BusError, CarriedLine};
-use crate::store::inbox::{Priority, SendError};
+use crate::bus::{Bus, BusError, CarriedLine, sync_carried};
+use crate::store::inbox::{Priority, SendError, Stored};
 use crate::store::relay::{Arrivals, HostIdentity, Link, LinkState, Range};
-use crate::store::roster::Cached;
+use crate::store::roster::{Cached, MemberStandings};
 use crate::store::{Fsync, TeamDir, failpoint};
+use crate::wire::AgentName;
 use crate::wire::attachment::Attachment;
 use crate::wire::carried::{
     Acknowledgement, Epoch, Frame, FrameLine, HostName, LinkProgress, ProgressQuestion,
@@ -15,8 +16,6 @@ use crate::wire::carried::{
 };
 use crate::wire::limits::MAX_LINE_BYTES;
 use crate::wire::message::Message;
-use crate::wire::roster::Roster;
-use crate::wire::{AgentName, WithUnknownFields};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -58,7 +57,7 @@ pub struct Inbound {
     bus: Arc<Bus>,
     placements: KnownPlacements,
     arrivals: Arrivals,
-    roster: Cached<WithUnknownFields<Roster>>,
+    roster: Cached<MemberStandings>,
     /// The highest base that the lines of each link have had.
     bases: BTreeMap<Link, u64>,
     /// The links that wait for room, which was logged.
@@ -249,8 +248,9 @@ impl Inbound {
         let ranges = new.iter().zip(&judged).map(|(lines, verdicts)| range_of(lines, verdicts));
         self.arrivals.intend(ranges.collect())?;
         let (mut next, mut again) = (Vec::new(), Vec::new());
+        let mut unsynced = Vec::new();
         for (lines, verdicts) in new.into_iter().zip(&judged) {
-            let end = self.append_link(&lines, verdicts, arrived)?;
+            let end = self.append_link(&lines, verdicts, arrived, &mut unsynced);
             if end.next > lines.first {
                 self.awaited.appended(&lines.link);
             }
@@ -265,6 +265,8 @@ impl Inbound {
                 }
             }
         }
+        // After an error, which of the lines stand in the inboxes is in doubt.
+        sync_carried(unsynced)?;
         self.arrivals.done(&next, Fsync::Never)?;
         Ok(again)
     }
@@ -359,19 +361,18 @@ impl Inbound {
             return Ok(None);
         }
         let roster = self.roster.current(&self.dir)?;
-        let is_lead = from == AgentName::lead().as_str();
-        let is_known = if is_lead { roster.lead.is_some() } else { roster.member(from).is_some() };
-        let host = roster.host_of(from).and_then(|host| HostName::parse(host).ok());
-        Ok(is_known.then(|| host.unwrap_or_else(|| self.identity.host.clone())))
+        let host = roster.place_elsewhere(from).and_then(|(host, _)| HostName::parse(host).ok());
+        Ok(roster.is_known(from).then(|| host.unwrap_or_else(|| self.identity.host.clone())))
     }
 
-    /// Appends the lines of one link, several in one write.
+    /// Appends the lines of one link, several in one write. They are not durable yet.
     fn append_link(
         &self,
         new: &NewLines,
         judged: &[Judged],
         arrived: &mut Arrived,
-    ) -> Result<LinkEnd, RelayError> {
+        unsynced: &mut Vec<Stored>,
+    ) -> LinkEnd {
         let mut next = new.first;
         let mut rest = judged;
         let mut most = usize::MAX;
@@ -383,17 +384,14 @@ impl Inbound {
             let (run, after) = rest.split_at(count);
             let lines: Vec<_> = run.iter().filter_map(carried).collect();
             if let (Some(to), false) = (&new.to, lines.is_empty()) {
-                match self.bus.append_carried(&AgentName::system(), to, &lines) {
-                    Ok(()) => {
+                match self.bus.write_carried(&AgentName::system(), to, &lines) {
+                    Ok(stored) => {
+                        unsynced.extend(stored);
                         failpoint::hit("arrivals.appended");
                         arrived.appended += lines.len() as u64;
                     }
                     Err(BusError::Unreachable { .. }) => {
-                        return Ok(LinkEnd { next, why: Some(Obstacle::Ended) });
-                    }
-                    // Some of its lines may stand in the inbox: they are in doubt.
-                    Err(why @ BusError::Send(SendError::NotDurable { .. })) => {
-                        return Err(why.into());
+                        return LinkEnd { next, why: Some(Obstacle::Ended) };
                     }
                     // There may be room for some of them.
                     Err(BusError::Send(SendError::Full { .. })) if count > 1 => {
@@ -401,14 +399,14 @@ impl Inbound {
                         continue;
                     }
                     Err(why) => {
-                        return Ok(LinkEnd { next, why: Some(Obstacle::Full(why.to_string())) });
+                        return LinkEnd { next, why: Some(Obstacle::Full(why.to_string())) };
                     }
                 }
             }
             next = run.last().map_or(next, |last| last.seq + 1);
             rest = after;
         }
-        Ok(LinkEnd { next, why: None })
+        LinkEnd { next, why: None }
     }
 
     /// Whether lines of a frame are still to be appended.

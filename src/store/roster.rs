@@ -202,6 +202,15 @@ impl MemberStandings {
         self.members.get(*self.positions.get(name)?)
     }
 
+    /// Whether there is an agent of this name, the lead included.
+    pub(crate) fn is_known(&self, name: &str) -> bool {
+        if name == AgentName::lead().as_str() {
+            self.lead.is_some()
+        } else {
+            self.member(name).is_some()
+        }
+    }
+
     /// Returns the other host on which an agent, or the lead, runs, with the time since which it is not heard.
     pub(crate) fn place_elsewhere(&self, name: &str) -> Option<(&str, Option<WallTime>)> {
         let (host, away_since) = if name == AgentName::lead().as_str() {
