@@ -10,7 +10,11 @@ use super::role::folded;
 use super::sandbox::SandboxEntry;
 use super::words::words;
 use super::{FORMAT_VERSION, WallTime, WithUnknownFields};
-use serde::{Deserialize, Serialize};
+use serde::ser::Error;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::sync::LazyLock;
 
 /// The contents of `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +29,7 @@ pub struct Roster {
     /// The lead; `None` until the first one has started.
     pub lead: Option<WithUnknownFields<Lead>>,
     /// The other members, in the order in which they joined.
+    #[serde(serialize_with = "members_in_lines")]
     pub members: Vec<WithUnknownFields<Member>>,
 }
 
@@ -37,6 +42,37 @@ impl Default for Roster {
             lead: None,
             members: Vec::new(),
         }
+    }
+}
+
+/// The entry of a member that has only its name.
+static BARE_MEMBER: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    let bare = serde_json::to_value(Member::default());
+    bare.ok().and_then(|bare| bare.as_object().cloned()).unwrap_or_default()
+});
+
+/// Writes the members. Those of other hosts, of whom there may be thousands, are written in short: a line each, without the
+/// fields that have their defaults.
+fn members_in_lines<S: Serializer>(
+    members: &[WithUnknownFields<Member>],
+    out: S,
+) -> Result<S::Ok, S::Error> {
+    out.collect_seq(members.iter().map(MemberLine))
+}
+
+struct MemberLine<'a>(&'a WithUnknownFields<Member>);
+
+impl Serialize for MemberLine<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        if self.0.host.is_none() {
+            return self.0.serialize(out);
+        }
+        let mut entry = serde_json::to_value(self.0).map_err(S::Error::custom)?;
+        if let Value::Object(fields) = &mut entry {
+            fields.retain(|key, value| BARE_MEMBER.get(key) != Some(value));
+        }
+        let line = serde_json::to_string(&entry).and_then(RawValue::from_string);
+        line.map_err(S::Error::custom)?.serialize(out)
     }
 }
 
@@ -513,6 +549,22 @@ mod tests {
         assert_eq!((&*roster.team_name, roster.created_at), ("setting", 1.0.into()));
         roster.begin(2.0.into(), Some("another".into()));
         assert_eq!((&*roster.team_name, roster.created_at), ("setting", 1.0.into()));
+    }
+
+    #[test]
+    fn an_entry_of_another_host_is_one_short_line_and_is_read_as_it_was() {
+        let mut roster = Roster::default();
+        roster.enter("alice", 1.0).status = Status::Idle;
+        let entry = roster.enter("bob", 2.0);
+        (entry.host, entry.alive, entry.status) = (Some("b".into()), Some(true), Status::Idle);
+        entry.color.clear();
+        let text = serde_json::to_string_pretty(&roster).unwrap();
+        let line = r#"{"name":"bob","status":"idle","joined_at":2.0,"host":"b","alive":true}"#;
+        assert!(text.lines().any(|it| it.trim() == line), "{text}");
+        assert!(text.contains("\n      \"name\": \"alice\",\n"), "{text}");
+        assert_eq!(serde_json::from_str::<Roster>(&text).unwrap(), roster);
+        let value = serde_json::to_value(&roster).unwrap();
+        assert_eq!(serde_json::from_value::<Roster>(value).unwrap(), roster);
     }
 
     #[test]
