@@ -43,6 +43,13 @@ const WRITE_EVERY: Duration = Duration::from_millis(100);
 /// The same for each member of other hosts, of whom there may be thousands: a second for ten thousand.
 const WRITE_EVERY_FOR_EACH: Duration = Duration::from_micros(100);
 
+/// The same as a multiple of the time that the last rewrite took, so that no host is kept busy by the news of others: up to twice
+/// [`WRITE_EVERY_FOR_EACH`]. A small roster on a slow disk is shown as it is.
+const WRITE_PAUSE: u32 = 20;
+
+/// The time for which the roster is not rewritten while the first values come, since all of them come at once.
+const VALUES_WITHIN: Duration = Duration::from_secs(1);
+
 /// The word before the name in the key of a host.
 const HOST_KEY: &str = "host.";
 
@@ -87,6 +94,8 @@ pub(crate) struct PresenceTask {
     noted: Noted,
     /// The time at which the roster may be written again.
     write_after: Instant,
+    /// The time at which the first value came, until all have come.
+    values_since: Option<Instant>,
     recorded: Vec<KnownHost>,
     last_beat: Instant,
 }
@@ -134,6 +143,7 @@ impl PresenceTask {
             has_changed: true,
             noted: Noted::default(),
             write_after: Instant::now(),
+            values_since: None,
             recorded: Vec::new(),
             last_beat: Instant::now(),
         }
@@ -193,6 +203,7 @@ impl PresenceTask {
             match event {
                 PresenceEvent::Value { key, value, revision } => {
                     self.note(&key, &value, revision).await?;
+                    self.wait_for_values();
                 }
                 PresenceEvent::Claim(claim) => claims.push(claim),
                 event @ (PresenceEvent::Connected
@@ -213,6 +224,14 @@ impl PresenceTask {
             self.names.answer(claims, &self.carrier, mirror).await;
         }
         Ok(())
+    }
+
+    /// Puts the next rewrite of the roster off while the first values come.
+    fn wait_for_values(&mut self) {
+        if !self.is_named {
+            let begin = *self.values_since.get_or_insert_with(Instant::now);
+            self.write_after = self.write_after.max(begin + VALUES_WITHIN);
+        }
     }
 
     /// Does what follows from the values that were noted.
@@ -239,6 +258,9 @@ impl PresenceTask {
             }
             PresenceEvent::AllValues => {
                 self.take_name().await?;
+                if self.values_since.take().is_some() {
+                    self.write_after = Instant::now();
+                }
                 self.send_beat(false).await;
                 self.tell_all().await;
                 self.settle_give_ups().await;
@@ -462,18 +484,19 @@ impl PresenceTask {
     /// Writes the members of the other hosts into the roster.
     async fn write(&mut self) {
         self.has_changed = false;
-        self.write_after = Instant::now() + WRITE_EVERY;
+        let begin = Instant::now();
         let written = self.with_mirror(|mirror| mirror.write()).await;
         match written {
             Ok(recipients) => {
                 let members = u32::try_from(recipients.len()).unwrap_or(u32::MAX);
-                let pause = WRITE_EVERY_FOR_EACH.saturating_mul(members);
-                self.write_after = self.write_after.max(Instant::now() + pause);
+                let for_all = WRITE_EVERY_FOR_EACH.saturating_mul(members);
+                let busy = begin.elapsed().saturating_mul(WRITE_PAUSE).clamp(for_all, for_all * 2);
+                self.write_after = Instant::now() + WRITE_EVERY.max(busy);
                 drop(self.outbound.send(OutboundEvent::Recipients(recipients)));
             }
             Err(why) => {
                 tracing::warn!(%why, "the members of other hosts are not written");
-                self.has_changed = true;
+                (self.has_changed, self.write_after) = (true, Instant::now() + WRITE_EVERY);
             }
         }
         self.record_hosts().await;
