@@ -20,6 +20,9 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The most appended inboxes that wait for their sync.
+const SYNCED_AT_ONCE: usize = 200;
+
 /// The most bytes of one write to an inbox. A longer line is a write of its own.
 const WRITE_BYTES: usize = 1024 * 1024;
 
@@ -263,6 +266,10 @@ impl Inbound {
                         tracing::info!(to = lines.link.to, why, "mail of another host waits");
                     }
                 }
+            }
+            // Each has a descriptor.
+            if unsynced.len() >= SYNCED_AT_ONCE {
+                sync_carried(std::mem::take(&mut unsynced))?;
             }
         }
         // After an error, which of the lines stand in the inboxes is in doubt.

@@ -188,6 +188,8 @@ impl Link {
         let Some(life) = &self.life else { return Ok(()) };
         let name = life.name();
         let left = if self.is_ours { Vec::new() } else { claims.of(dir, name)?.to_vec() };
+        let keyring = Arc::new(Keyring::new(dir.clone()));
+        keyring.own_with_same_key(name, Fsync::Always)?;
         let outbox = match self.parked.take().filter(|_| has_made_room) {
             Some(outbox) => outbox,
             None => {
@@ -198,12 +200,14 @@ impl Link {
                 outbox
             }
         };
-        let keyring = Arc::new(Keyring::new(dir.clone()));
-        keyring.own_with_same_key(name, Fsync::Always)?;
         // The limits of content are those of the senders and of the recipient's host.
         let policy = MailPolicy { fsync: Fsync::Always, max_content: MAX_LINE_BYTES };
         let setup = MailboxSetup { policy, clock: Arc::clone(clock), keyring };
-        let mut mailbox = Mailbox::open_unwatched(dir, life, outbox, setup, left)?;
+        let opened = Mailbox::open_unwatched(dir, life, outbox, setup, left).inspect_err(|_| {
+            // Its lines leave without a mailbox meanwhile.
+            self.parked = Outbox::open(dir, name, terms).ok();
+        });
+        let mut mailbox = opened?;
         mailbox.take_back(std::mem::take(&mut self.kept));
         self.open = Some(OpenMailbox { mailbox, used: Instant::now() });
         (self.is_ours, self.is_known) = (true, true);
@@ -276,6 +280,12 @@ impl NewNames {
         Ok(keyring::ensure_all(dir, &names)?)
     }
 
+    /// Does the same for one name.
+    pub(super) fn prepare_one(dir: &TeamDir, name: &AgentName) -> Result<(), RelayError> {
+        inbox::ensure(dir, name).map_err(crate::bus::BusError::from)?;
+        Ok(keyring::ensure_all(dir, &[name])?)
+    }
+
     pub(super) fn names(&self) -> &[AgentName] {
         &self.0
     }
@@ -308,11 +318,13 @@ impl Claims {
 mod tests {
     use super::*;
     use crate::relay::Outbound;
-    use crate::relay::tests::{Host, Owner, acknowledge, deliver, frames_for, host};
+    use crate::relay::tests::{Host, Owner, acknowledge, deliver, frames_for, host, name};
     use crate::store::dead;
     use crate::store::lock::exclusive;
+    use crate::store::{Liveness, liveness};
     use crate::wire::carried::Frame;
     use std::collections::BTreeSet;
+    use std::fs;
     use std::io::Write;
     use std::thread;
     use std::time::Duration;
@@ -402,6 +414,48 @@ mod tests {
             let Some(after) = looked.again else { return count };
             thread::park_timeout(after);
         }
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_taken_holds_up_no_other_one() {
+        let (a, names) = with_many(3);
+        // As a program of another user leaves it.
+        fs::create_dir_all(a.dir.mailbox_key(&name("m01")).join("full")).unwrap();
+        let mut out = a.closed_outbound();
+        out.set_recipients(a.recipients()).unwrap_err();
+        for to in [&names[0], &names[2]] {
+            a.send("alice", to, "one");
+        }
+        let begin = Instant::now();
+        while out.waiting_for(&host("b")) < 2 {
+            assert!(begin.elapsed() < Duration::from_secs(60));
+            drop(out.take_in());
+        }
+        let is_held =
+            |of: &str| !matches!(liveness::probe(&a.dir, &name(of)).unwrap(), Liveness::Dead);
+        assert!(is_held("m00") && !is_held("m01") && is_held("m02"));
+    }
+
+    #[test]
+    fn lines_that_wait_go_on_while_no_more_can_be_taken_in() {
+        let a = Host::new("a", &[("alice", None), ("carol", Some("b"))]);
+        let b = Host::new("b", &[("alice", Some("a")), ("carol", None)]);
+        let (mut carol, mut inbound) = (Owner::of(&b, "carol"), b.inbound());
+        let mut out = a.outbound();
+        a.send("alice", "carol", "one");
+        assert_eq!(out.take_in().unwrap().count, 1);
+        let inbox = a.dir.inbox(&name("carol"));
+        fs::remove_file(&inbox).unwrap();
+        fs::create_dir_all(inbox.join("full")).unwrap();
+        out.take_in().unwrap_err();
+        assert_eq!(out.waiting_for(&host("b")), 1);
+        let arrived = deliver(&mut inbound, &host("a"), &frames_for(&mut out, &host("b")));
+        acknowledge(&mut out, &host("b"), &arrived);
+        assert_eq!(out.waiting_for(&host("b")), 0);
+        assert_eq!(carol.mail().len(), 1);
+        fs::remove_dir_all(&inbox).unwrap();
+        a.send("alice", "carol", "two");
+        assert_eq!(take_in_all(&mut out), 1);
     }
 
     #[test]

@@ -113,20 +113,41 @@ impl Outbound {
             let held = self.hold_or_release(&name, is_same, &mut new, &mut claims);
             failed = failed.and(held);
         }
-        failed = failed.and(self.prepare(&new)).and(self.open_mailboxes(&mut claims));
+        failed = failed.and(self.prepare(&new)).and(self.open_mailboxes(&mut Claims::default()));
         self.count_again();
         failed
     }
 
-    /// Makes what new names need. If that fails, they are given back, and are taken again later.
+    /// Makes what new names need. One for which that fails is given back, and is taken again later.
+    ///
+    /// # Errors
+    /// The first error; the other names are served.
     pub(super) fn prepare(&mut self, new: &NewNames) -> Result<(), RelayError> {
-        new.prepare(&self.dir).inspect_err(|_| {
+        let mut failed = Ok(());
+        if new.prepare(&self.dir).is_err() {
             for name in new.names() {
-                if let Some(link) = self.links.get_mut(name) {
-                    link.release();
+                if let Err(why) = NewNames::prepare_one(&self.dir, name) {
+                    tracing::warn!(%name, %why, "mail for another host cannot be taken in");
+                    failed = failed.and(Err(why));
+                    if let Some(link) = self.links.get_mut(name) {
+                        link.release();
+                    }
                 }
             }
-        })
+        }
+        // Until its name was taken, an agent of this host may have made a claim.
+        let mut claims = Claims::default();
+        for name in new.names() {
+            let Some(link) = self.links.get_mut(name).filter(|link| link.life.is_some()) else {
+                continue;
+            };
+            let left = claims.of(&self.dir, name)?;
+            link.is_ours = left.is_empty();
+            if link.open.is_none() && left.iter().any(|claim| !claim.is_taken) {
+                self.crowded.insert((link.recipient.host.clone(), name.clone()));
+            }
+        }
+        failed
     }
 
     /// Counts what waits, and the mailboxes that are open, from the beginning.
@@ -223,8 +244,6 @@ impl Outbound {
             None if is_held => {
                 let record = record_of(&link.recipient, &self.clock);
                 link.life = Some(new.take(&self.dir, name, record)?);
-                // Nobody else makes claims from now on.
-                link.is_ours = claims.of(&self.dir, name)?.is_empty();
             }
             Some(life) if is_held && !is_same => {
                 life.update(record_of(&link.recipient, &self.clock))?;

@@ -112,10 +112,7 @@ impl Outbound {
         for name in names {
             let Some(link) = self.links.get_mut(name) else { continue };
             let Some(open) = &mut link.open else { continue };
-            let outbox = open.mailbox.sink();
-            let waits = outbox.next() - outbox.base() - 1;
-            let is_full = waits >= MOST_WAITING || outbox.waiting_bytes() >= MOST_WAITING_BYTES;
-            if !is_full
+            if !is_full(open)
                 && open.mailbox.has_unread()
                 && let Some(open) = link.open.take()
             {
@@ -127,20 +124,19 @@ impl Outbound {
         for ((name, mut open), outcome) in drained.into_iter().zip(outcomes) {
             let taken = outcome.and_then(|mail| open.mailbox.mark_taken().map(|()| mail));
             let Some(link) = self.links.get_mut(name) else { continue };
+            // It stays open after an error, too: a log that could not be synced must not be opened anew, which would take for
+            // durable what is not, and lines of it that wait go on being published and acknowledged.
+            let used = Instant::now();
+            link.open = Some(OpenMailbox { used, ..open });
             match taken {
                 Ok(mail) => {
                     sum.count += mail.mail.len();
                     for notice in &mail.notices {
                         log_notice(name, notice);
                     }
-                    let used = Instant::now();
-                    link.open = Some(OpenMailbox { used, ..open });
                 }
                 Err(why) => {
                     tracing::warn!(%name, %why, "mail for another host is not taken in");
-                    // It may not know all of its claims: they are read again when it is opened again.
-                    (link.is_ours, link.is_known) = (false, false);
-                    drop(open);
                     failed = failed.and(Err(why.into()));
                 }
             }
@@ -160,10 +156,11 @@ impl Outbound {
             SettleResult::Again { after } => sum.look_within(after.max(SETTLE_AFTER)),
             // The mailbox reads what was written.
             SettleResult::Grown => {
+                let is_held_up = link.open.as_mut().is_some_and(is_full);
                 if link.open.is_none() {
                     self.crowded.insert((link.recipient.host.clone(), name.clone()));
                 }
-                sum.look_within(Duration::ZERO);
+                sum.look_within(if is_held_up { ROOM_AFTER } else { Duration::ZERO });
             }
         }
         let is_unused = |open: &OpenMailbox| open.used.elapsed() >= KEEP_OPEN;
@@ -175,6 +172,13 @@ impl Outbound {
         }
         Ok(())
     }
+}
+
+/// Whether so much waits in an outbox that no more mail is taken in.
+fn is_full(open: &mut OpenMailbox) -> bool {
+    let outbox = open.mailbox.sink();
+    let waits = outbox.next() - outbox.base() - 1;
+    waits >= MOST_WAITING || outbox.waiting_bytes() >= MOST_WAITING_BYTES
 }
 
 fn log_notice(name: &AgentName, notice: &MailNotice) {

@@ -83,15 +83,19 @@ impl Host {
 
     pub(super) fn outbound(&self) -> Outbound {
         let mut outbound = self.closed_outbound();
+        outbound.set_recipients(self.recipients()).unwrap();
+        outbound
+    }
+
+    /// Returns the members of other hosts.
+    pub(super) fn recipients(&self) -> BTreeMap<AgentName, Recipient> {
         let known = roster::read(&self.dir).unwrap();
         let of = |member: &Member| {
             let host = HostName::parse(member.host.as_deref()?).ok()?;
             let recipient = Recipient { host, incarnation: String::new(), is_alive: true };
             Some((name(&member.name), recipient))
         };
-        let recipients = known.members.iter().filter_map(|member| of(member)).collect();
-        outbound.set_recipients(recipients).unwrap();
-        outbound
+        known.members.iter().filter_map(|member| of(member)).collect()
     }
 
     pub(super) fn inbound(&self) -> Inbound {

@@ -193,10 +193,11 @@ pub(crate) fn ensure_all(dir: &TeamDir, names: &[&AgentName]) -> Result<(), Stor
         replace_unnamed(&path, &key, Fsync::Always).map(|()| Some(path))
     };
     let made = each_at_once(names.to_vec(), make);
-    let made = made.into_iter().collect::<Result<Vec<_>, FileError>>()?;
-    if let Some(path) = made.iter().flatten().next() {
+    // Also those that were made before an error.
+    if let Some(path) = made.iter().flatten().flatten().next() {
         sync_parent(path, Fsync::Always)?;
     }
+    made.into_iter().try_for_each(|made| made.map(drop))?;
     Ok(())
 }
 

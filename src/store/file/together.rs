@@ -1,5 +1,6 @@
 //! Work on many files at the same time, so that the disk can merge their syncs.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 /// The most threads of one piece of work.
@@ -25,11 +26,22 @@ pub(crate) fn each_at_once<T: Send, R: Send>(
         let mut threads = Vec::new();
         while rest.len() > 0 {
             let share: Vec<_> = rest.by_ref().take(share).collect();
-            threads.push(scope.spawn(move || share.into_iter().map(work).collect::<Vec<_>>()));
+            let share = Arc::new(Mutex::new(Some(share)));
+            let theirs = Arc::clone(&share);
+            let do_share = move |share: &Mutex<Option<Vec<T>>>| {
+                let items = share.lock().unwrap_or_else(PoisonError::into_inner).take();
+                items.into_iter().flatten().map(work).collect::<Vec<R>>()
+            };
+            // Where no thread can be started, the work is done here.
+            let thread = thread::Builder::new().spawn_scoped(scope, move || do_share(&theirs));
+            threads.push(thread.map_err(|_| do_share(&share)));
         }
-        let join = |thread: thread::ScopedJoinHandle<'_, Vec<R>>| match thread.join() {
-            Ok(done) => done,
-            Err(panic) => std::panic::resume_unwind(panic),
+        let join = |thread: Result<thread::ScopedJoinHandle<'_, Vec<R>>, Vec<R>>| match thread {
+            Ok(thread) => match thread.join() {
+                Ok(done) => done,
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+            Err(done) => done,
         };
         threads.into_iter().flat_map(join).collect()
     })

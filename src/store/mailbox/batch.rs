@@ -22,20 +22,28 @@ enum Step {
     Failed(StoreError),
 }
 
-/// Drains mailboxes of one team folder; returns the outcome of each. After an error, a mailbox is to be closed: it may not know
-/// a claim of its own any more.
+/// Drains mailboxes of one team folder; returns the outcome of each. After an error, a mailbox is drained again later.
 pub(crate) fn drain_together<S: MailSink + Send>(
     dir: &TeamDir,
     mailboxes: &mut [&mut Mailbox<S>],
 ) -> Vec<Result<Drained, StoreError>> {
+    // Reading a large sink takes time, in which no lock may be held.
+    for mailbox in mailboxes.iter_mut() {
+        mailbox.know_what_it_has();
+    }
     let mut steps: Vec<_> = mailboxes.iter_mut().map(|mailbox| mailbox.begin()).collect();
     let fsync = mailboxes.first().map(|mailbox| mailbox.ingest.policy.fsync).unwrap_or_default();
     let claims_synced = if has_claims(&steps) { sync_folder(&dir.claims(), fsync) } else { Ok(()) };
     for (mailbox, step) in mailboxes.iter_mut().zip(&mut steps) {
         let Step::Claims(Some(begun)) = step else { continue };
-        // A claim that goes no further is undone by the next look at the inbox.
+        let has_link = begun.has_link();
         if claims_synced.is_err() || mailbox.rotation.replace_inbox(begun, fsync).is_err() {
-            *step = Step::Alone;
+            let Step::Claims(Some(begun)) = std::mem::replace(step, Step::Alone) else { continue };
+            // A second name is undone by the next look at the inbox; without links, the inbox is the claim already.
+            let claim = begun.release();
+            if !has_link {
+                mailbox.claims.push_back(claim);
+            }
         }
     }
     let replaced = if has_claims(&steps) { sync_folder(&dir.inboxes(), fsync) } else { Ok(()) };
@@ -43,7 +51,10 @@ pub(crate) fn drain_together<S: MailSink + Send>(
     for (mailbox, step) in mailboxes.iter_mut().zip(&mut steps) {
         let Step::Claims(begun) = step else { continue };
         match (begun.take(), &replaced) {
-            (Some(_), Err(why)) => *step = Step::Failed(unsynced(dir, why)),
+            (Some(begun), Err(why)) => {
+                mailbox.claims.push_back(begun.release());
+                *step = Step::Failed(unsynced(dir, why));
+            }
             (begun, _) => mailbox.claims.extend(begun.map(|begun| begun.release())),
         }
     }
@@ -66,6 +77,13 @@ fn unsynced(dir: &TeamDir, why: &FileError) -> StoreError {
 }
 
 impl<S: MailSink> Mailbox<S> {
+    /// Reads what its sink has, before its first claim. What fails is tried again when it is drained alone.
+    fn know_what_it_has(&mut self) {
+        if !self.is_archive_known && self.rotation.has_mail() {
+            self.know_archive().unwrap_or_default();
+        }
+    }
+
     fn begin(&mut self) -> Step {
         match self.try_begin() {
             Ok(Begun::Claim(begun)) => Step::Claims(Some(begun)),
@@ -81,7 +99,8 @@ impl<S: MailSink> Mailbox<S> {
             return Ok(Begun::Empty);
         }
         if !self.is_archive_known {
-            self.know_archive()?;
+            // Mail has come since the look.
+            return Ok(Begun::Busy);
         }
         self.rotation.try_begin_claim(&mut self.batch_ids, self.ingest.policy.fsync)
     }

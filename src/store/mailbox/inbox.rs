@@ -95,17 +95,27 @@ pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
 /// contents alone, so their locks are held until then.
 pub(crate) fn ensure_all(dir: &TeamDir, names: &[&AgentName]) -> Result<(), SendError> {
     for some in names.chunks(LOCKS_AT_ONCE) {
-        let mut held = Vec::new();
-        for name in some {
+        let (mut held, mut busy) = (Vec::new(), Vec::new());
+        let mut make = |name: &AgentName| -> Result<(), SendError> {
             if known_if_there(&dir.inbox(name))?.is_none() {
                 let mut inbox = Inbox::of_owner(dir, name);
-                held.push(inbox.side.acquire(LOCK_TIMEOUT)?);
+                let Some(lock) = inbox.side.try_acquire()? else {
+                    busy.push(name.clone());
+                    return Ok(());
+                };
+                held.push(lock);
                 inbox.open(Fsync::Never)?;
             }
-        }
+            Ok(())
+        };
+        let made = some.iter().try_for_each(|name| make(name));
+        // Also those that were made before an error.
         if !held.is_empty() {
             sync_folder(&dir.inboxes(), Fsync::Always)?;
         }
+        drop(held);
+        made?;
+        busy.iter().try_for_each(|name| ensure(dir, name))?;
     }
     Ok(())
 }

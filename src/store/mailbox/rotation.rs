@@ -61,6 +61,11 @@ pub(crate) struct BegunClaim {
 }
 
 impl BegunClaim {
+    /// Whether the claim is a second name of the inbox so far; without links, it is the inbox.
+    pub(crate) fn has_link(&self) -> bool {
+        self.fresh.is_some()
+    }
+
     /// Releases the lock, once both folders are synced.
     pub(crate) fn release(self) -> Claim {
         drop(self.held);
