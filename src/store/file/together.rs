@@ -32,7 +32,7 @@ pub(crate) fn each_at_once<T: Send, R: Send>(
                 let items = share.lock().unwrap_or_else(PoisonError::into_inner).take();
                 items.into_iter().flatten().map(work).collect::<Vec<R>>()
             };
-            // Where no thread can be started, the work is done here.
+            // If no thread can be started, the work is done here.
             let thread = thread::Builder::new().spawn_scoped(scope, move || do_share(&theirs));
             threads.push(thread.map_err(|_| do_share(&share)));
         }
