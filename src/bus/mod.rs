@@ -464,7 +464,7 @@ impl Bus {
         }
     }
 
-    /// Appends lines as [`Bus::write_carried`] does, and makes them durable.
+    /// Appends lines as `write_carried` does, and makes them durable.
     ///
     /// # Errors
     /// As there; after [`SendError::NotDurable`] they may have been appended.

@@ -56,7 +56,7 @@ pub(super) enum Question {
     Repeated,
 }
 
-/// What another host has answered.
+/// The answer of another host.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The answer to the question.
