@@ -95,10 +95,9 @@ impl InboxRotation {
         let mut side = SideLock::new(dir.inbox_lock(&name));
         let held = side.acquire(LOCK_TIMEOUT)?;
         let mut inbox = Inbox::new(find_inbox(&dir, &name, fsync)?, None);
-        let left = list(&dir, &name)?.into_iter();
-        let mut claims: Vec<_> = left.map(|file| Claim::inherited(&dir, file)).collect();
+        let left = list(&dir, &name)?;
         drop(held);
-        failpoint::hit("recover.listed");
+        let mut claims = inherit(&dir, left);
         let mut waker = Waker::open(&dir, &name)?;
         inbox.watch_id = waker.watch(&dir.inbox(&name))?;
         waker.test_events(&dir, &inbox.file)?;
@@ -129,8 +128,7 @@ impl InboxRotation {
         let held = side.acquire(LOCK_TIMEOUT)?;
         let inbox = Inbox::new(find_inbox(&dir, &name, fsync)?, None);
         drop(held);
-        failpoint::hit("recover.listed");
-        let claims = claims.into_iter().map(|file| Claim::inherited(&dir, file)).collect();
+        let claims = inherit(&dir, claims);
         let waker = Waker::outside(&dir, &name);
         Ok((Self { dir, name, side, waker, inbox, next: None }, claims))
     }
@@ -261,6 +259,12 @@ impl InboxRotation {
             self.next = prepare(&next, &mut self.waker).ok();
         }
     }
+}
+
+/// Makes claims of the files that earlier processes have left.
+fn inherit(dir: &TeamDir, left: Vec<ClaimFile>) -> Vec<Claim> {
+    failpoint::hit("recover.listed");
+    left.into_iter().map(|file| Claim::inherited(dir, file)).collect()
 }
 
 /// Finds or creates an inbox that can be claimed. The caller holds the lock; a new name is synced before
