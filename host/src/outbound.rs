@@ -58,8 +58,8 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 /// The pause after a publication that failed.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 
-/// The same for a frame that is larger than the server takes: a person has to change its configuration.
-const TOO_LARGE_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// The same for a frame that is larger than the server takes, and for a host without a known key: a person has to do something.
+const LONG_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// The period in which mail is looked for without an event.
 const POLL: Duration = Duration::from_secs(5);
@@ -117,7 +117,7 @@ impl Lane {
     /// Returns the pause before a host without a known key is tried again. It doubles until the host is heard.
     fn next_key_pause(&mut self) -> Duration {
         let pause = self.key_pause;
-        self.key_pause = (pause * 2).min(TOO_LARGE_RETRY_AFTER);
+        self.key_pause = (pause * 2).min(LONG_RETRY_AFTER);
         pause
     }
 
@@ -442,7 +442,7 @@ impl OutboundTask {
                         tracing::info!(%host, %why, "a frame is not published");
                     }
                     let pause = match (is_too_large, has_no_key) {
-                        (true, _) => TOO_LARGE_RETRY_AFTER,
+                        (true, _) => LONG_RETRY_AFTER,
                         (false, true) => lane.next_key_pause(),
                         (false, false) => RETRY_AFTER,
                     };
@@ -472,10 +472,14 @@ impl OutboundTask {
         let body = match answer {
             Ok(body) => body,
             Err(why) => {
-                tracing::info!(%host, %why, "a host does not say how far its mail has come");
-                let lane = self.lanes.entry(host).or_insert_with(Lane::new);
-                lane.moved = Instant::now();
-                lane.ask_after = ASK_AFTER;
+                let has_no_key = matches!(why, CarrierError::KeyUnknown(_));
+                let lane = self.lanes.entry(host.clone()).or_insert_with(Lane::new);
+                let pause = if has_no_key { LONG_RETRY_AFTER } else { ASK_AFTER };
+                // A host that was removed never says it: it is told once.
+                if !has_no_key || lane.ask_after != pause {
+                    tracing::info!(%host, %why, "a host does not say how far its mail has come");
+                }
+                (lane.moved, lane.ask_after) = (Instant::now(), pause);
                 // The next sign of life asks again; a lost answer is asked for after the usual time.
                 lane.is_asked = matches!(why, CarrierError::HostAway(_));
                 return;

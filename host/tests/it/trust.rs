@@ -344,6 +344,26 @@ async fn refused_by_hosts(attacker: &mut Attacker) {
 }
 
 #[test]
+fn mail_for_a_host_that_was_removed_waits_quietly() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let ann = machines.get("ann");
+    let mut carol = machines.get("gpu1").start_member("carol");
+    machines.wait_known("carol", true);
+    ann.team_ok(&["host", "rm", "gpu1"]);
+    machines.eventually("it is not heard", || ann.member("carol").unwrap()["away"] == true);
+    ann.team_ok(&["send", "carol", "after the removal"]);
+    let log = || fs::read_to_string(ann.dir.relay_log()).unwrap();
+    let words = ["a frame is not published", "does not say how far its mail has come"];
+    let told = || words.map(|words| log().matches(words).count());
+    machines.eventually("it is told", || told().iter().any(|count| *count > 0));
+    // Time for some more tries.
+    std::thread::park_timeout(Duration::from_secs(5));
+    assert!(told().iter().all(|count| *count <= 1), "{}", log());
+    carol.kill().unwrap();
+    carol.wait().unwrap();
+}
+
+#[test]
 fn signs_of_life_that_a_server_repeats_are_none() {
     let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     machines.eventually("gpu1 hears ann", || {
