@@ -3,13 +3,10 @@
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
-use crate::mount::Mounted;
+use crate::mount::{Mounted, fill};
 use crate::support::harness::Team;
 use crate::support::scripts::{bash, calls, says, script, wait_file};
-use nix::errno::Errno;
 use std::fs::{self, File};
-use std::io::Write;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -113,19 +110,4 @@ fn member(team: &Team, name: &str, model: &str, more: &[&str]) -> Child {
 /// Whether bob has made his last report.
 fn has_said(team: &Team) -> bool {
     team.lines("transcript/bob.jsonl").iter().any(|line| line["blocks"][0]["text"] == DONE)
-}
-
-/// Fills the disk to the last byte by writing to a file.
-fn fill(path: &Path) {
-    let mut file = File::create(path).unwrap();
-    let mut block = vec![0; 65_536];
-    while !block.is_empty() {
-        match file.write_all(&block) {
-            Ok(()) => {}
-            Err(why) if why.raw_os_error() == Some(Errno::ENOSPC as i32) => {
-                block.truncate(block.len() / 2);
-            }
-            Err(why) => panic!("{}: {why}", path.display()),
-        }
-    }
 }

@@ -1,5 +1,8 @@
 //! File systems that are mounted while a figure needs them.
 
+use nix::errno::Errno;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -45,5 +48,20 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     } else {
         eprintln!("{}", String::from_utf8_lossy(&output.stderr));
         Err(format!("{name} is refused here"))
+    }
+}
+
+/// Writes to a file until its file system has no room for one byte more.
+pub(crate) fn fill(path: &Path) {
+    let mut file = File::create(path).unwrap();
+    let mut block = vec![0; 65_536];
+    while !block.is_empty() {
+        match file.write_all(&block) {
+            Ok(()) => {}
+            Err(why) => {
+                assert_eq!(why.raw_os_error(), Some(Errno::ENOSPC as i32), "{why}");
+                block.truncate(block.len() / 2);
+            }
+        }
     }
 }

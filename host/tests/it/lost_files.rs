@@ -1,13 +1,10 @@
 //! A host whose disk is full, and one whose relay has lost its files.
 
 use crate::machines::{Machine, Machines};
-use crate::mount::Mounted;
+use crate::mount::{Mounted, fill};
 use crate::rig::files::temporary_folder;
 use crate::skips::skipped;
-use nix::errno::Errno;
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::Path;
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,21 +14,6 @@ fn mail_of(machine: &Machine, name: &str, word: &str) -> Vec<String> {
     let texts = mail.iter().filter_map(|mail| mail["content"].as_str());
     let first_words = texts.filter(|text| text.starts_with(word));
     first_words.map(|text| text.trim_end_matches('x').trim().to_owned()).collect()
-}
-
-/// Writes to a file until the disk has no room for one byte more.
-fn fill(path: &Path) {
-    let mut file = File::create(path).unwrap();
-    let mut block = vec![0; 65_536];
-    while !block.is_empty() {
-        match file.write_all(&block) {
-            Ok(()) => {}
-            Err(why) => {
-                assert_eq!(why.raw_os_error(), Some(Errno::ENOSPC as i32), "{why}");
-                block.truncate(block.len() / 2);
-            }
-        }
-    }
 }
 
 #[test]
