@@ -3,6 +3,7 @@
 use crate::bench_team::{BenchTeam, OWNER, bus, live, mailbox, owner, send, sender, text};
 use crate::figure::{Figure, Size, Target, median};
 use crate::writers::locked_append;
+use agent_team::bus::Outgoing;
 use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::{Fsync, TeamDir, inbox, roster};
 use agent_team::wire::AgentName;
@@ -128,7 +129,7 @@ pub(crate) fn to_many(size: &Size) -> Vec<Figure> {
 fn broadcast(team: &BenchTeam, fsync: Fsync, many: usize) -> f64 {
     let bus = bus(&team.dir, fsync);
     // The first send opens the lock files.
-    let receivers = || bus.broadcast(&sender(), &text(""), None).unwrap();
+    let receivers = || bus.broadcast(&sender(), &Outgoing::broadcast(text(""))).unwrap();
     drop(receivers());
     microseconds(|| {
         let sent = receivers();

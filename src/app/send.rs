@@ -1,6 +1,6 @@
 //! Sends messages in the name of the user or of an agent that runs the command.
 
-use crate::bus::{Bus, BusError, EVERYBODY, Sent};
+use crate::bus::{Bus, BusError, EVERYBODY, Outgoing, Sent};
 use crate::error::{Exit, Failure, OrFail};
 use crate::store::attachments::{AttachError, AttachableFile};
 use crate::store::{StoreError, outbox};
@@ -25,17 +25,21 @@ pub(crate) fn put_into_outbox(outbox: &Path, to: &str, text: &str) -> Result<(),
     outbox::append(outbox, &line).or_fail(what, "send it after this command, in another one")
 }
 
-/// Keeps copies of files for a message. Fails before it copies one if a file or the recipient is none.
+/// Keeps copies of files for a message to one recipient. Fails before it copies one if a file or the recipient is none.
 pub(crate) fn attached(
     bus: &Bus,
     from: &AgentName,
     to: &str,
     paths: &[PathBuf],
 ) -> Result<Vec<Attachment>, Failure> {
-    if paths.is_empty() {
-        return Ok(Vec::new());
+    if !paths.is_empty() {
+        bus.check_recipient(from, to).map_err(|why| send_failure(to, &why))?;
     }
-    bus.check_recipient(from, to).map_err(|why| send_failure(to, &why))?;
+    attached_to_all(bus, paths)
+}
+
+/// Keeps copies of files for a message. Fails before it copies one if a file is none.
+pub(crate) fn attached_to_all(bus: &Bus, paths: &[PathBuf]) -> Result<Vec<Attachment>, Failure> {
     if paths.len() > MOST_ATTACHMENTS {
         let why = format!("{} files are more than {MOST_ATTACHMENTS}", paths.len());
         let hint = "attach an archive (tar), or send several messages";
@@ -64,8 +68,12 @@ fn not_attached(path: &Path, why: &AttachError) -> Failure {
 }
 
 /// Sends a message to all members and the lead. Fails if there is no recipient.
-pub(crate) fn broadcast(bus: &Bus, from: &AgentName, text: &str) -> Result<Vec<Sent>, Failure> {
-    let sent = bus.broadcast(from, text, None).map_err(|why| send_failure("all", &why))?;
+pub(crate) fn broadcast(
+    bus: &Bus,
+    from: &AgentName,
+    outgoing: &Outgoing,
+) -> Result<Vec<Sent>, Failure> {
+    let sent = bus.broadcast(from, outgoing).map_err(|why| send_failure("all", &why))?;
     if sent.is_empty() {
         let hint = "start a team with `team lead` first";
         return Err(Failure::new(

@@ -32,7 +32,7 @@ async fn carry_out(bus: Arc<Bus>, order: Order) -> Result<String, Failure> {
             let sent = tokio::task::spawn_blocking(move || {
                 let sender = AgentName::user();
                 if to == "all" {
-                    let sent = send::broadcast(&bus, &sender, &text)?;
+                    let sent = send::broadcast(&bus, &sender, &Outgoing::broadcast(text))?;
                     send::require_all(&send::unreached(&sent))?;
                     let ids: Vec<String> = sent.into_iter().filter_map(|(_, id)| id.ok()).collect();
                     return Ok(ids.join("\n"));

@@ -81,6 +81,11 @@ impl Outgoing {
         Self::of(Body::text(), content)
     }
 
+    /// Creates a text for all members.
+    pub fn broadcast(content: impl Into<String>) -> Self {
+        Self::of(Body::Broadcast {}, content)
+    }
+
     /// Creates a message of this kind.
     pub fn of(body: Body, content: impl Into<String>) -> Self {
         let content = content.into();
@@ -302,23 +307,18 @@ impl Bus {
         self.send(from, to.as_str(), outgoing)
     }
 
-    /// Sends the same text to the lead and every reachable member, except the sender. Each message's id is
-    /// `id` with the recipient's name appended. On an error nothing was sent.
-    pub fn broadcast(
-        &self,
-        from: &AgentName,
-        content: &str,
-        id: Option<&str>,
-    ) -> Result<Vec<Sent>, BusError> {
-        if content.trim().is_empty() {
+    /// Sends the same message to the lead and every reachable member, except the sender. Each message's id is that of
+    /// `outgoing` with the recipient's name appended. On an error nothing was sent.
+    pub fn broadcast(&self, from: &AgentName, outgoing: &Outgoing) -> Result<Vec<Sent>, BusError> {
+        if outgoing.content.trim().is_empty() && outgoing.extra.is_empty() {
             return Err(BusError::Empty);
         }
-        let id = id.map_or_else(|| new_id(from), str::to_owned);
+        let id = outgoing.id.clone().unwrap_or_else(|| new_id(from));
         let mut recipients = self.reachable()?;
         recipients.retain(|to| to != from && !to.is_user());
         let write = |to: &AgentName| {
             let id = Some(format!("{id}:{to}"));
-            let outgoing = Outgoing { id, ..Outgoing::of(Body::Broadcast {}, content) };
+            let outgoing = Outgoing { id, ..outgoing.clone() };
             let outcome = self.write(from, to, outgoing, MailSeal::Own);
             (to.clone(), outcome)
         };

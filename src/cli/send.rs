@@ -135,19 +135,20 @@ fn send_given(
             send(&to, kind.as_deref(), fields, content)
         });
     }
-    // Files speak for themselves.
-    let names =
-        || args.attach.iter().filter_map(|path| path.file_name()).map(OsStr::to_string_lossy);
-    let text = args.text.filter(|text| !text.is_empty() || args.attach.is_empty());
-    let text =
-        text.or_else(|| (!args.attach.is_empty()).then(|| names().collect::<Vec<_>>().join(", ")));
-    let (Some(to), Some(text)) = (&args.to, text) else {
+    let (Some(to), Some(text)) = (&args.to, text_or_names(args.text, &args.attach)) else {
         let hint = "team send alice \"start with the schema\", or - to read the text from stdin";
         return Err(Failure::new(Exit::Usage, "send needs TO and TEXT", "one is missing", hint));
     };
     let content = if text == "-" { read_stdin("the text")? } else { text };
     let id = send(to, None, given, content)?;
     Ok(print_result(args.json.json, || as_json(&id, to), || id.clone()))
+}
+
+/// Returns the text of a message; without one, the names of its files.
+pub(super) fn text_or_names(text: Option<String>, attach: &[PathBuf]) -> Option<String> {
+    let names = || attach.iter().filter_map(|path| path.file_name()).map(OsStr::to_string_lossy);
+    let text = text.filter(|text| !text.is_empty() || attach.is_empty());
+    text.or_else(|| (!attach.is_empty()).then(|| names().collect::<Vec<_>>().join(", ")))
 }
 
 /// The sender of a message. Inside an agent's command it is that agent; another one in `--from` is refused.

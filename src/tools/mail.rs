@@ -129,7 +129,8 @@ impl Tool for Broadcast {
         let receivers = offload(move || bus.reachable()).await?.len().saturating_sub(2);
         ask_to_send(team, receivers, "all", &self.content, &[]).await?;
         let (bus, me, id) = (Arc::clone(&team.bus), team.me.clone(), team.message_id(call));
-        let sent = offload(move || bus.broadcast(&me, &self.content, Some(&id))).await?;
+        let outgoing = Outgoing { id: Some(id), ..Outgoing::broadcast(self.content) };
+        let sent = offload(move || bus.broadcast(&me, &outgoing)).await?;
         if sent.is_empty() {
             return Err(ToolError::reply("there is no other agent on the team; nothing was sent"));
         }

@@ -50,14 +50,23 @@ fn a_file_comes_with_a_message_as_it_was_when_it_was_sent() {
     let there = attached(&machines, ann, "alice", "the new data");
     assert_eq!(fs::read(&there[0].path).unwrap(), b"something else\n");
 
+    // A broadcast brings it to all, on their own hosts.
+    ann.team_ok(&["broadcast", "--attach", "data.csv"]);
+    for (host, member) in [(gpu, "carol"), (ann, "alice")] {
+        let file = &attached(&machines, host, member, "data.csv")[0];
+        assert!(Path::new(&file.path).starts_with(host.dir.root()), "{file:?}");
+        assert_eq!(fs::read(&file.path).unwrap(), b"something else\n");
+    }
+
     // A file that cannot be sent is not kept.
     let before = kept(ann).len();
     for (args, why) in [
-        (["send", "nobody", "x", "--attach", "data.csv"], "not on the roster"),
-        (["send", "carol", "x", "--attach", "none.csv"], "none.csv cannot be attached"),
-        (["send", "carol", "x", "--attach", "."], "is a folder"),
+        (&["send", "nobody", "x", "--attach", "data.csv"][..], "not on the roster"),
+        (&["send", "carol", "x", "--attach", "none.csv"], "none.csv cannot be attached"),
+        (&["send", "carol", "x", "--attach", "."], "is a folder"),
+        (&["broadcast", "x", "--attach", "data.csv", "--attach", "none.csv"], "none.csv"),
     ] {
-        let refused = ann.team(&args);
+        let refused = ann.team(args);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && said.contains(why), "{said}");
     }

@@ -164,7 +164,8 @@ fn a_broadcast_reaches_all_but_its_sender_with_an_id_each() {
         set(&dir, who, Status::Idle);
     }
     for _ in 0..2 {
-        let sent = bus.broadcast(&name("alice"), "phase 1", Some("alice:t1")).unwrap();
+        let outgoing = Outgoing { id: Some("alice:t1".into()), ..Outgoing::broadcast("phase 1") };
+        let sent = bus.broadcast(&name("alice"), &outgoing).unwrap();
         let ids: Vec<_> = sent.iter().map(|(_, sent)| sent.as_ref().unwrap().clone()).collect();
         assert_eq!(ids, ["alice:t1:lead", "alice:t1:bob"]);
     }
