@@ -176,18 +176,27 @@ impl Link {
         Ok(settled)
     }
 
-    /// Opens the mailbox, whose name is taken.
+    /// Returns the claims that are left for its mailbox.
+    pub(super) fn left(
+        &self,
+        dir: &TeamDir,
+        name: &AgentName,
+        claims: &mut Claims,
+    ) -> Result<Vec<ClaimFile>, StoreError> {
+        if self.is_ours { Ok(Vec::new()) } else { Ok(claims.of(dir, name)?.to_vec()) }
+    }
+
+    /// Opens the mailbox, whose name is taken. These claims are left.
     pub(super) fn open(
         &mut self,
         dir: &TeamDir,
         clock: &SharedClock,
         terms: &OwnTerms,
-        claims: &mut Claims,
+        left: Vec<ClaimFile>,
     ) -> Result<(), RelayError> {
         let has_made_room = self.has_made_room();
         let Some(life) = &self.life else { return Ok(()) };
         let name = life.name();
-        let left = if self.is_ours { Vec::new() } else { claims.of(dir, name)?.to_vec() };
         let keyring = Arc::new(Keyring::new(dir.clone()));
         keyring.own_with_same_key(name, Fsync::Always)?;
         let outbox = match self.parked.take().filter(|_| has_made_room) {

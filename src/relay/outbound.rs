@@ -7,7 +7,7 @@ use super::waiting::WaitingLines;
 use crate::bus::{Bus, Outgoing};
 use crate::os::usage;
 use crate::store::relay::{HostIdentity, Outbox, outboxes};
-use crate::store::{SharedClock, TeamDir};
+use crate::store::{SharedClock, StoreError, TeamDir, each_at_once};
 use crate::wire::AgentName;
 use crate::wire::carried::{
     Acknowledgement, FRAME_BYTES, FRAME_LINES, Frame, FrameHead, HostName, LinkProgress,
@@ -269,26 +269,44 @@ impl Outbound {
 
     /// Opens mailboxes for which there is mail, as many as may be open.
     pub(super) fn open_mailboxes(&mut self, claims: &mut Claims) -> Result<(), RelayError> {
-        let mut room = self.most_open.saturating_sub(self.open_count());
         let mut failed = Ok(());
-        while room > 0
-            && let Some((_, name)) = self.crowded.pop_first()
-        {
-            let Some(link) = self.links.get_mut(&name) else { continue };
-            if link.open.is_some() || link.life.is_none() {
-                continue;
+        loop {
+            let room = self.most_open.saturating_sub(self.open_count());
+            let mut chosen = Vec::new();
+            while chosen.len() < room
+                && let Some((_, name)) = self.crowded.pop_first()
+            {
+                let is_wanted = |link: &&Link| link.open.is_none() && link.life.is_some();
+                if self.links.get(&name).is_some_and(|link| is_wanted(&link))
+                    && let Some(link) = self.links.remove(&name)
+                {
+                    let left = link.left(&self.dir, &name, claims);
+                    chosen.push((name, link, left));
+                }
             }
-            // One that cannot be opened is looked at again later: it is not known.
+            if chosen.is_empty() {
+                return failed;
+            }
             let terms = self.placements.own_terms();
-            if let Err(why) = link.open(&self.dir, &self.clock, terms, claims) {
-                link.is_known = false;
-                failed = failed.and(Err(why));
-                continue;
+            let open = |(name, mut link, left): (AgentName, Link, Result<_, StoreError>)| {
+                let opened = left.map_err(RelayError::from);
+                let opened = opened.and_then(|left| link.open(&self.dir, &self.clock, terms, left));
+                (name, link, opened)
+            };
+            for (name, mut link, opened) in each_at_once(chosen, open) {
+                match opened {
+                    Ok(()) => {
+                        self.active.insert(name.clone());
+                    }
+                    // It is looked at again later: it is not known.
+                    Err(why) => {
+                        link.is_known = false;
+                        failed = failed.and(Err(why));
+                    }
+                }
+                self.links.insert(name, link);
             }
-            self.active.insert(name);
-            room -= 1;
         }
-        failed
     }
 
     /// Returns the hosts to which mail goes, or may go.

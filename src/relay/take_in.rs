@@ -3,7 +3,7 @@
 use super::RelayError;
 use super::link::{Claims, NewNames, OpenMailbox};
 use super::outbound::Outbound;
-use crate::store::{MailNotice, SettleResult, drain_together};
+use crate::store::{Drained, MailNotice, SettleResult, StoreError, drain_together, each_at_once};
 use crate::wire::AgentName;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -121,8 +121,12 @@ impl Outbound {
         }
         let mut mailboxes: Vec<_> = drained.iter_mut().map(|(_, open)| &mut open.mailbox).collect();
         let outcomes = drain_together(&self.dir, &mut mailboxes);
-        for ((name, mut open), outcome) in drained.into_iter().zip(outcomes) {
-            let taken = outcome.and_then(|mail| open.mailbox.mark_taken().map(|()| mail));
+        let mark =
+            |((name, mut open), outcome): ((_, OpenMailbox), Result<Drained, StoreError>)| {
+                let taken = outcome.and_then(|mail| open.mailbox.mark_taken().map(|()| mail));
+                (name, open, taken)
+            };
+        for (name, open, taken) in each_at_once(drained.into_iter().zip(outcomes).collect(), mark) {
             let Some(link) = self.links.get_mut(name) else { continue };
             // It stays open after an error, too: a log that could not be synced must not be opened anew, which would take for
             // durable what is not, and lines of it that wait go on being published and acknowledged.

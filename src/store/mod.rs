@@ -114,7 +114,7 @@ pub use crate::os::{Clock, SystemClock};
 pub use error::StoreError;
 pub use file::atomic::Fsync;
 pub(crate) use file::fs_probe;
-pub(crate) use file::together::each_at_once;
+pub use file::together::each_at_once;
 pub use file::{lock, tail};
 pub use keyring::Keyring;
 pub(crate) use mailbox::{ClaimFile, KeptClaims, drain_together, list_claims};

@@ -10,7 +10,9 @@ use super::incoming::{Incoming, StoredValue, is_deletion};
 use super::reading::{IDLE_HEARTBEAT, ReadEnd};
 use super::storage::{Shared, Storage};
 use super::timeouts::REQUEST_TIMEOUT;
+use crate::offload::offload;
 use crate::trust::Opened;
+use agent_team::store::each_at_once;
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PushConsumer, push};
 use futures_util::StreamExt;
@@ -20,6 +22,12 @@ use tokio::sync::{mpsc, watch};
 
 /// The server removes the consumer after this time without a connection.
 const INACTIVE_THRESHOLD: Duration = Duration::from_secs(10);
+
+/// The most values that are verified together. With thousands of members, that takes most of the time in which a host joins.
+const MOST_TOGETHER: usize = 512;
+
+/// The least number of values that is worth other threads.
+const WORTH_THREADS: usize = 16;
 
 /// Reports the values, over all failures of the server.
 pub(super) async fn run(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
@@ -79,7 +87,7 @@ async fn open(shared: &Shared, after: u64) -> Result<(Arc<Storage>, PushConsumer
 
 /// One reading of the bucket from its beginning.
 struct ValueWatch<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     storage: &'a Storage,
     events: &'a mpsc::Sender<Incoming>,
     /// The number of values that the bucket had when the watch was opened.
@@ -90,7 +98,7 @@ struct ValueWatch<'a> {
 
 impl<'a> ValueWatch<'a> {
     fn new(
-        shared: &'a Shared,
+        shared: &'a Arc<Shared>,
         storage: &'a Storage,
         consumer: &PushConsumer,
         events: &'a mpsc::Sender<Incoming>,
@@ -105,12 +113,13 @@ impl<'a> ValueWatch<'a> {
         connection: &mut watch::Receiver<ConnectionState>,
     ) -> ReadEnd {
         let mut storage = self.shared.watch_storage();
-        let Ok(mut messages) = consumer.messages().await else { return ReadEnd::Failed };
+        let Ok(messages) = consumer.messages().await else { return ReadEnd::Failed };
+        let mut messages = messages.ready_chunks(MOST_TOGETHER);
         if let Err(end) = self.tell_if_complete(0).await {
             return end;
         }
         loop {
-            let message = tokio::select! {
+            let messages = tokio::select! {
                 biased;
                 _ = connection.changed() => return ReadEnd::Replaced,
                 _ = storage.changed() => {
@@ -120,16 +129,41 @@ impl<'a> ValueWatch<'a> {
                     }
                     continue;
                 }
-                message = messages.next() => message,
+                messages = messages.next() => messages,
             };
-            let Some(Ok(message)) = message else { return ReadEnd::Failed };
-            if let Err(end) = self.report(message).await {
-                return end;
+            let Some(messages) = messages else { return ReadEnd::Failed };
+            let count = messages.len();
+            let whole: Vec<_> = messages.into_iter().map_while(Result::ok).collect();
+            let has_failed = whole.len() < count;
+            for (message, value) in self.verified(whole).await {
+                if let Err(end) = self.report(&message, value).await {
+                    return end;
+                }
+            }
+            if has_failed {
+                return ReadEnd::Failed;
             }
         }
     }
 
-    async fn report(&mut self, message: Message) -> Result<(), ReadEnd> {
+    /// Reads values, many of them on several threads; returns each with its message.
+    async fn verified(&self, messages: Vec<Message>) -> Vec<(Message, Option<KeyedValue>)> {
+        let (shared, prefix) = (Arc::clone(self.shared), self.storage.store.prefix.clone());
+        let read = move |message: Message| {
+            let value = keyed_value(&shared, &prefix, &message);
+            (message, value)
+        };
+        if messages.len() < WORTH_THREADS {
+            return messages.into_iter().map(read).collect();
+        }
+        offload(move || each_at_once(messages, read)).await
+    }
+
+    async fn report(
+        &mut self,
+        message: &Message,
+        value: Option<KeyedValue>,
+    ) -> Result<(), ReadEnd> {
         let (revision, pending) = {
             let info = message.info().map_err(|_| ReadEnd::Failed)?;
             self.received += 1;
@@ -139,21 +173,10 @@ impl<'a> ValueWatch<'a> {
             }
             (info.stream_sequence, info.pending)
         };
-        if let Some(key) = message.subject.strip_prefix(self.storage.store.prefix.as_str()) {
-            let value = self.stored(key, &message);
-            self.send(Incoming::Value { key: key.into(), value, revision }).await?;
+        if let Some((key, value)) = value {
+            self.send(Incoming::Value { key, value, revision }).await?;
         }
         self.tell_if_complete(pending).await
-    }
-
-    fn stored(&self, key: &str, message: &Message) -> StoredValue {
-        if is_deletion(message) {
-            return StoredValue::Removed;
-        }
-        match self.shared.open(&self.shared.subjects.value(key), &message.payload) {
-            Ok(Opened { by, body }) => StoredValue::Signed { by, body },
-            Err(why) => StoredValue::Untrusted(why),
-        }
     }
 
     async fn tell_if_complete(&mut self, pending: u64) -> Result<(), ReadEnd> {
@@ -169,4 +192,20 @@ impl<'a> ValueWatch<'a> {
     async fn send(&self, event: Incoming) -> Result<(), ReadEnd> {
         self.events.send(event).await.map_err(|_| ReadEnd::ReceiverDropped)
     }
+}
+
+type KeyedValue = (String, StoredValue);
+
+/// Returns the key and the value of a message, verified; `None` if it is none of the bucket.
+fn keyed_value(shared: &Shared, prefix: &str, message: &Message) -> Option<KeyedValue> {
+    let key = message.subject.strip_prefix(prefix)?;
+    let value = if is_deletion(message) {
+        StoredValue::Removed
+    } else {
+        match shared.open(&shared.subjects.value(key), &message.payload) {
+            Ok(Opened { by, body }) => StoredValue::Signed { by, body },
+            Err(why) => StoredValue::Untrusted(why),
+        }
+    };
+    Some((key.into(), value))
 }

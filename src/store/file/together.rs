@@ -1,22 +1,19 @@
-//! Work on many files at the same time, so that the disk can merge their syncs.
+//! Work on many things at the same time, such as files, so that the disk can merge their syncs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// The most threads of one piece of work.
-const AT_ONCE: usize = 8;
+/// The most threads of one piece of work. Most of them wait for the disk.
+const AT_ONCE: usize = 32;
 
-/// The least number of files for which a thread of its own is worth its start.
+/// The least number of things for which a thread of their own is worth its start.
 const LEAST_SHARE: usize = 8;
 
 /// Does something with each item on several threads; returns the results in order.
 ///
 /// # Panics
 /// If the work panics.
-pub(crate) fn each_at_once<T: Send, R: Send>(
-    items: Vec<T>,
-    work: impl Fn(T) -> R + Sync,
-) -> Vec<R> {
+pub fn each_at_once<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let share = items.len().div_ceil(AT_ONCE).max(LEAST_SHARE);
     if items.len() <= LEAST_SHARE {
         return items.into_iter().map(work).collect();

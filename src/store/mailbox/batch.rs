@@ -10,7 +10,7 @@ use super::sink::MailSink;
 use super::{Drained, SettleResult};
 use crate::store::file::atomic::sync_folder;
 use crate::store::file::together::each_at_once;
-use crate::store::{FileError, StoreError, TeamDir};
+use crate::store::{FileError, Fsync, StoreError, TeamDir};
 use std::io;
 
 /// A mailbox in the midst of a drain.
@@ -28,24 +28,14 @@ pub(crate) fn drain_together<S: MailSink + Send>(
     mailboxes: &mut [&mut Mailbox<S>],
 ) -> Vec<Result<Drained, StoreError>> {
     // Reading a large sink takes time, in which no lock may be held.
-    for mailbox in mailboxes.iter_mut() {
-        mailbox.know_what_it_has();
-    }
-    let mut steps: Vec<_> = mailboxes.iter_mut().map(|mailbox| mailbox.begin()).collect();
+    each_at_once(each(mailboxes), Mailbox::know_what_it_has);
+    let mut steps = each_at_once(each(mailboxes), Mailbox::begin);
     let fsync = mailboxes.first().map(|mailbox| mailbox.ingest.policy.fsync).unwrap_or_default();
     let claims_synced = if has_claims(&steps) { sync_folder(&dir.claims(), fsync) } else { Ok(()) };
-    for (mailbox, step) in mailboxes.iter_mut().zip(&mut steps) {
-        let Step::Claims(Some(begun)) = step else { continue };
-        let has_link = begun.has_link();
-        if claims_synced.is_err() || mailbox.rotation.replace_inbox(begun, fsync).is_err() {
-            let Step::Claims(Some(begun)) = std::mem::replace(step, Step::Alone) else { continue };
-            // A second name is undone by the next look at the inbox; without links, the inbox is the claim already.
-            let claim = begun.release();
-            if !has_link {
-                mailbox.claims.push_back(claim);
-            }
-        }
-    }
+    let are_synced = claims_synced.is_ok();
+    let replace =
+        |(mailbox, step): (&mut Mailbox<S>, Step)| mailbox.replace(step, are_synced, fsync);
+    steps = each_at_once(each(mailboxes).into_iter().zip(steps).collect(), replace);
     let replaced = if has_claims(&steps) { sync_folder(&dir.inboxes(), fsync) } else { Ok(()) };
     // All locks are released before anything is read.
     for (mailbox, step) in mailboxes.iter_mut().zip(&mut steps) {
@@ -63,8 +53,11 @@ pub(crate) fn drain_together<S: MailSink + Send>(
         Step::Alone => mailbox.drain(),
         Step::Failed(why) => Err(why),
     };
-    let all = mailboxes.iter_mut().map(|mailbox| &mut **mailbox).zip(steps);
-    each_at_once(all.collect(), finish)
+    each_at_once(each(mailboxes).into_iter().zip(steps).collect(), finish)
+}
+
+fn each<'a, S>(mailboxes: &'a mut [&mut Mailbox<S>]) -> Vec<&'a mut Mailbox<S>> {
+    mailboxes.iter_mut().map(|mailbox| &mut **mailbox).collect()
 }
 
 fn has_claims(steps: &[Step]) -> bool {
@@ -90,6 +83,22 @@ impl<S: MailSink> Mailbox<S> {
             Ok(Begun::Empty) => Step::Claims(None),
             Ok(Begun::Busy) | Err(_) => Step::Alone,
         }
+    }
+
+    /// Puts a new inbox into the place of the one that is claimed. If that fails, or the claims are not synced, the mailbox is
+    /// drained alone.
+    fn replace(&mut self, step: Step, are_synced: bool, fsync: Fsync) -> Step {
+        let Step::Claims(Some(mut begun)) = step else { return step };
+        let has_link = begun.has_link();
+        if are_synced && self.rotation.replace_inbox(&mut begun, fsync).is_ok() {
+            return Step::Claims(Some(begun));
+        }
+        // A second name is undone by the next look at the inbox; without links, the inbox is the claim already.
+        let claim = begun.release();
+        if !has_link {
+            self.claims.push_back(claim);
+        }
+        Step::Alone
     }
 
     fn try_begin(&mut self) -> Result<Begun, StoreError> {

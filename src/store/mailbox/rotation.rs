@@ -293,9 +293,11 @@ fn prepare(path: &Path, waker: &mut Waker) -> Result<Inbox, StoreError> {
     let found = match open_known(path, Access::Read) {
         Err(why @ FileError::Io { .. }) if !why.is_missing() => return Err(why.into()),
         Ok((file, known)) if known.nlink() == 1 => (file, known),
-        // There is no file, or one that cannot become an inbox.
-        Ok(_) | Err(_) => {
-            remove(path)?;
+        found => {
+            // A file that cannot become an inbox.
+            if !found.is_err_and(|why| why.is_missing()) {
+                remove(path)?;
+            }
             drop(create_new(path, Access::Append)?);
             open_known(path, Access::Read)?
         }
