@@ -46,6 +46,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
     let sent_keys = relay::sent_keys(&team)?;
     let keys_of = |host: &HostName| sent_keys.get(host).into_iter().flatten().cloned().collect();
     let other = |known: KnownHost| {
+        let other_protocol = known.other_protocol();
         let KnownHost { host, version, labels, away_since, is_heard, waiting, is_given_up, .. } =
             known;
         let is_given_up = is_given_up || given_up.iter().any(|it| it.host == host);
@@ -56,7 +57,10 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
                 let why = trouble(&host).unwrap_or_default();
                 format!("away for {}{why}", age(now.since(since)))
             }
-            None if is_heard => "up".to_owned(),
+            None if is_heard => match other_protocol {
+                None => "up".to_owned(),
+                Some(why) => format!("up, but {why}"),
+            },
             None => format!("not heard yet{}", trouble(&host).unwrap_or_default()),
         };
         let members = members_of(&roster, Some(host.as_str()));

@@ -27,6 +27,8 @@ pub(crate) enum OrderFailure {
     Away { host: HostName, since: Duration },
     #[error("{0} was not heard yet")]
     NotHeard(HostName),
+    #[error("{0}")]
+    OtherProtocol(String),
     #[error("{host} has not answered within {}", seconds(*.within))]
     Unanswered { host: HostName, within: Duration },
     #[error("{0}")]
@@ -47,7 +49,9 @@ pub(crate) fn check(dir: &TeamDir, host: &HostName, now: WallTime) -> Result<(),
         Some(KnownHost { away_since: Some(since), .. }) => {
             Err(OrderFailure::Away { host: host.clone(), since: now.since(since) })
         }
-        Some(KnownHost { is_heard: true, .. }) => Ok(()),
+        Some(known @ KnownHost { is_heard: true, .. }) => {
+            known.other_protocol().map_or(Ok(()), |why| Err(OrderFailure::OtherProtocol(why)))
+        }
         Some(_) | None => Err(OrderFailure::NotHeard(host.clone())),
     }
 }

@@ -440,7 +440,12 @@ impl Bus {
                 "{to} is on {host}, and no relay runs on this host: it is delivered once `team lead` or `team-host run` does"
             ));
         }
-        let away = self.clock.now().since(away?).as_secs();
+        let Some(away) = away else {
+            let known = relay::known_hosts(&self.dir).unwrap_or_default();
+            let why = known.iter().find(|known| known.host.as_str() == host)?.other_protocol()?;
+            return Some(format!("{why}; it is delivered then"));
+        };
+        let away = self.clock.now().since(away).as_secs();
         Some(format!("{host} has been away for {away} s: it is delivered when it is back"))
     }
 

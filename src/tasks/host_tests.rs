@@ -8,7 +8,7 @@ use crate::store::relay::{
 };
 use crate::store::{Fsync, SystemClock, test_team};
 use crate::wire::WallTime;
-use crate::wire::carried::HostName;
+use crate::wire::carried::{HostName, RELAY_PROTOCOL};
 use crate::wire::host_order::{Order, OrderAnswer, OrderSide};
 use crate::wire::roster::Lead;
 use crate::wire::task_order::{ChangedTask, TaskOrder};
@@ -60,6 +60,7 @@ impl Host {
         let ann = KnownHost {
             host: HostName::parse("ann").unwrap(),
             version: "1".into(),
+            protocol: RELAY_PROTOCOL,
             labels: Vec::new(),
             away_since,
             is_heard: true,

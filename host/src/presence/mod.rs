@@ -22,7 +22,7 @@ use agent_team::relay::{
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::AgentName;
-use agent_team::wire::carried::{HostName, ValueVersion};
+use agent_team::wire::carried::{HostName, RELAY_PROTOCOL, ValueVersion};
 use events::{Beat, HeardHost, HostValue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -512,14 +512,15 @@ impl PresenceTask {
             let before = self.recorded.iter().find(|it| it.host == *host);
             let away = before.and_then(|it| it.away_since);
             // Its words of before hold until it tells more.
-            let (version, labels) = match (&heard.value, before) {
-                (Some(value), _) => (value.version.clone(), value.labels.clone()),
-                (None, Some(before)) => (before.version.clone(), before.labels.clone()),
-                (None, None) => (String::new(), Vec::new()),
+            let (version, protocol, labels) = match (&heard.value, before) {
+                (Some(it), _) => (it.version.clone(), it.protocol, it.labels.clone()),
+                (None, Some(it)) => (it.version.clone(), it.protocol, it.labels.clone()),
+                (None, None) => (String::new(), RELAY_PROTOCOL, Vec::new()),
             };
             KnownHost {
                 host: host.clone(),
                 version,
+                protocol,
                 labels,
                 away_since: heard.is_away.then(|| away.unwrap_or_else(|| SystemClock.now())),
                 is_heard: heard.is_heard,

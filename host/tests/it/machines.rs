@@ -451,12 +451,13 @@ impl Machine {
             let lines: Vec<_> = text.lines().rev().take(15).collect();
             lines.into_iter().rev().collect::<Vec<_>>().join("\n  ")
         };
+        let members = self.team_ok(&["ls"]);
         format!(
             "{}:\n  {}\n  {}\n  {}",
             self.name,
             tail(self.dir.relay_log()),
             tail(self.folder().join("relay.err")),
-            self.team_ok(&["ls"]),
+            members.lines().take(100).collect::<Vec<_>>().join("\n"),
         )
     }
 }

@@ -54,7 +54,7 @@ use super::file::read::{changed_at, known_if_there, names_in, open_if_there, rea
 use super::teamdir::make_folder;
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open_or_create};
-use crate::wire::carried::{Epoch, HostName, ValueVersion};
+use crate::wire::carried::{Epoch, HostName, RELAY_PROTOCOL, ValueVersion};
 use crate::wire::limits::LOG_BYTES;
 use crate::wire::{AgentName, WallTime};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -124,6 +124,9 @@ pub struct KnownHost {
     pub host: HostName,
     /// The version of its program.
     pub version: String,
+    /// The version of the protocol between relays that it speaks. Hosts with different ones refuse each other's mail and orders.
+    #[serde(default = "own_protocol")]
+    pub protocol: u32,
     /// Its labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
@@ -144,6 +147,24 @@ pub struct KnownHost {
     /// The version of what it has told last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<ValueVersion>,
+}
+
+impl KnownHost {
+    /// Says that the host speaks another version of the protocol between relays than this one, if it does.
+    pub fn other_protocol(&self) -> Option<String> {
+        let Self { host, version, protocol, .. } = self;
+        let own = env!("CARGO_PKG_VERSION");
+        (*protocol != RELAY_PROTOCOL).then(|| {
+            format!(
+                "{host} speaks another version of the protocol between hosts (team-host {version} there, {own} here): install \
+                 one version on both"
+            )
+        })
+    }
+}
+
+fn own_protocol() -> u32 {
+    RELAY_PROTOCOL
 }
 
 /// The lock of a relay. While it is held, no other relay serves the team folder.

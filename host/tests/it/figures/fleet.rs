@@ -4,24 +4,20 @@
 use super::roster::{first_fails, has_broadcast, known, number, time_of};
 use super::{are_wanted, cost};
 use crate::machines::{DEADLINE, Machine, Machines, TEAM};
+use crate::played_host::{beat, claim_name, sign_in, tell_host, tell_member};
 use crate::rig::process::wait_until;
-use agent_team::relay::{HostEntry, Placement, member_key};
-use agent_team::store::relay::host_keys;
-use agent_team::store::{Fsync, TeamDir, roster};
+use agent_team::store::{Fsync, LifeLock, roster};
 use agent_team::wire::AgentName;
-use agent_team::wire::carried::{
-    Acknowledgement, Epoch, Frame, HostName, LinkProgress, RELAY_PROTOCOL,
-};
-use agent_team::wire::roster::{Member, Status};
+use agent_team::wire::carried::{Acknowledgement, Frame, HostName, LinkProgress, RELAY_PROTOCOL};
+use agent_team::wire::roster::Status;
 use futures_util::StreamExt;
 use futures_util::stream::iter;
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
-use team_host::carrier::{Carrier, CarrierConfig, CarrierError};
+use team_host::carrier::{Carrier, CarrierConfig};
 use team_host::trust::Trust;
 
 /// The real hosts, and one that joins when all are there.
@@ -40,56 +36,24 @@ struct Got {
     placed: AtomicU64,
 }
 
-/// Makes a played host one of the team; returns its trust.
-fn sign_in(first: &Machine, url: &str, name: &str) -> Arc<Trust> {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-    let mut join = first.command("team");
-    join.current_dir(folder.path()).args(["host", "join", url, "--code", &first.invitation(name)]);
-    let joined = join.output().unwrap();
-    assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
-    let keys = host_keys(&dir).unwrap().unwrap();
-    Arc::new(Trust::new(TEAM, &keys, BTreeMap::new()).unwrap())
-}
-
-/// Repeats a request until it succeeds: there may be no connection yet.
-async fn until_done<T, F: Future<Output = Result<T, CarrierError>>>(request: impl Fn() -> F) {
-    while request().await.is_err() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-/// Tells of the members of a played host, as a relay does.
+/// Tells of the members of a played host.
 async fn tell(carrier: &Carrier, host: &HostName, members: usize, got: &Got) {
     let names: Vec<_> =
         (0..members).map(|at| AgentName::member(&format!("{host}-m{at}")).unwrap()).collect();
     let put = async |name: &AgentName| {
-        let member = Member { name: name.to_string(), status: Status::Idle, ..Member::default() };
-        let entry = serde_json::to_value(member).unwrap();
-        let entry = HostEntry { alive: true, entry, version: None };
-        let value = serde_json::to_vec(&entry).unwrap();
-        let key = member_key(host, name);
-        until_done(|| carrier.put(&key, value.clone().into())).await;
+        tell_member(carrier, host, name).await;
         got.told.fetch_add(1, Ordering::Relaxed);
-        let placement = Placement::new(host.clone(), 1);
-        let claim = json!({"v": RELAY_PROTOCOL, "name": name.as_str(), "placement": placement});
-        let claim = serde_json::to_vec(&claim).unwrap();
-        until_done(|| carrier.request_claim(claim.clone().into())).await;
+        claim_name(carrier, host, name).await;
         got.placed.fetch_add(1, Ordering::Relaxed);
     };
     iter(&names).for_each_concurrent(AT_ONCE, put).await;
-    let names: Vec<_> = names.iter().map(AgentName::as_str).collect();
-    let value = json!({
-        "epoch": Epoch::of(1), "version": "0", "protocol": RELAY_PROTOCOL, "members": names,
-    });
-    let value = serde_json::to_vec(&value).unwrap();
-    let key = format!("host.{host}");
-    until_done(|| carrier.put(&key, value.clone().into())).await;
+    tell_host(carrier, host, &names, RELAY_PROTOCOL).await;
 }
 
 /// Plays hosts for ever.
 async fn play(hosts: Vec<(HostName, Arc<Trust>)>, url: String, members: usize, got: Arc<Got>) {
     let mut carriers = BTreeMap::new();
+    let trusts: BTreeMap<_, _> = hosts.iter().cloned().collect();
     for (host, trust) in hosts {
         let config = CarrierConfig::new(vec![url.clone()], TEAM, host.as_str(), trust);
         carriers.insert(host, Carrier::start(config).await.unwrap());
@@ -97,10 +61,9 @@ async fn play(hosts: Vec<(HostName, Arc<Trust>)>, url: String, members: usize, g
     let carriers = Arc::new(carriers);
     let beating = Arc::clone(&carriers);
     let beats = async move {
-        loop {
+        for count in 1.. {
             for carrier in beating.values() {
-                let beat = json!({"epoch": Epoch::of(1)}).to_string();
-                drop(carrier.publish_beat(beat.into()).await);
+                beat(carrier, count).await;
             }
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
@@ -119,8 +82,8 @@ async fn play(hosts: Vec<(HostName, Arc<Trust>)>, url: String, members: usize, g
             let mut parts = message.subject.split('.').skip(3);
             let to = HostName::parse(parts.next().unwrap()).unwrap();
             let Some(carrier) = carriers.get(&to) else { continue };
-            let begin = message.payload.iter().position(|byte| *byte == b'\n').unwrap();
-            let frame = Frame::parse(&message.payload[begin + 1..]).unwrap();
+            let opened = trusts[&to].open(message.subject.as_str(), &message.payload).unwrap();
+            let frame = Frame::parse(&opened.body).unwrap();
             let mut next = BTreeMap::new();
             got.frames.fetch_add(1, Ordering::Relaxed);
             got.lines.fetch_add(frame.lines.len() as u64, Ordering::Relaxed);
@@ -213,12 +176,15 @@ fn of_one_host_of_many() {
     println!("team ls: {:.0} ms", time_of(first, &["ls"]));
     println!("team send: {:.0} ms to another host", time_of(first, &["send", "h3-m0", "x"]));
     println!("team send: {:.0} ms to the same host", time_of(first, &["send", "h1-m0", "x"]));
-    broadcast(&machines, &lives, &got);
+    for text in ["a first text", "a second text"] {
+        println!("a broadcast of {text}:");
+        broadcast(&machines, &lives, &got, text);
+    }
     rewrites(&machines);
 }
 
 /// Measures a broadcast of the first host.
-fn broadcast(machines: &Machines, lives: &[Vec<agent_team::store::LifeLock>], got: &Got) {
+fn broadcast(machines: &Machines, lives: &[Vec<LifeLock>], got: &Got, text: &str) {
     let first = &machines.all[0];
     let (mut used, mut used_2) = (cost(first.relay_pid()).1, cost(machines.all[1].relay_pid()).1);
     let (frames, lines) = (got.frames.load(Ordering::Relaxed), got.lines.load(Ordering::Relaxed));
@@ -226,12 +192,13 @@ fn broadcast(machines: &Machines, lives: &[Vec<agent_team::store::LifeLock>], go
     let start = Instant::now();
     let sent = thread::scope(|scope| {
         let sent = scope.spawn(|| {
-            first.team_ok(&["broadcast", "hello"]);
+            first.team_ok(&["broadcast", text]);
             start.elapsed().as_secs_f64()
         });
         let mut left: Vec<_> = lives[1].iter().collect();
         machines.eventually("the other real host has the broadcast", || {
-            first_fails(&mut left, |life| has_broadcast(&machines.all[1], life.name())).is_none()
+            first_fails(&mut left, |life| has_broadcast(&machines.all[1], life.name(), text))
+                .is_none()
         });
         println!("the broadcast is in all inboxes of h2: {:.2} s", start.elapsed().as_secs_f64());
         machines.eventually("the played hosts have it", || {

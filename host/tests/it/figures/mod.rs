@@ -1,6 +1,7 @@
 //! The figures of docs/machines.md. They measure, so they assert nothing, and run only with `TEAM_MACHINES_FIGURES=1`, in a
 //! release build.
 
+mod catch_up;
 mod fleet;
 mod latency;
 mod roster;
