@@ -91,6 +91,15 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
         ));
     }
     refuse_without_authority(&root, &settings.host, &host)?;
+    if settings.servers.login.is_some() || settings.servers.ca.is_some() {
+        return Err(HostFailure::usage(
+            format!("{host} cannot be added over ssh"),
+            "the server asks each host for files that stay on it: a login, or certificates",
+            format!(
+                "let it join by a code: team host invite {host}; and there, team host join … --creds FILE"
+            ),
+        ));
+    }
     if settings.servers.is_own {
         own_server::find(nats_server.as_deref())?;
     }
@@ -213,7 +222,8 @@ pub(crate) fn remove(root: &Path, host: &str) -> Result<(), HostFailure> {
     let connection = if is_removed { "its connection ends; " } else { "" };
     tell(&format!(
         "{host} is no host of this team any more: its keys are withdrawn; {connection}its folder stays, and so do members that \
-         were started there by hand"
+         were started there by hand. Mail for them waits here, until the host is added again; `team host give-up {host}` refuses it \
+         and frees their names"
     ));
     Ok(())
 }

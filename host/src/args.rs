@@ -7,7 +7,7 @@ use crate::join::{InviteOptions, JoinOptions, invite, join};
 use crate::own_server;
 use crate::run::{RunOptions, run};
 use crate::serve::ServeOptions;
-use crate::settings::{GivenSettings, check_label, known_identity, team_folder};
+use crate::settings::{GivenSettings, ServerOptions, check_label, known_identity, team_folder};
 use crate::ssh::Ssh;
 use agent_team::check_key_variable;
 use agent_team::store::relay::Servers;
@@ -63,6 +63,25 @@ struct Programs {
 }
 
 #[derive(Debug, clap::Args)]
+struct ServerLogin {
+    /// The file with what this host logs in with at the server, which others must not be able to read: credentials of NATS
+    /// (.creds), the seed of an nkey, or USER:PASSWORD. Its path is remembered.
+    #[arg(long, value_name = "FILE")]
+    creds: Option<PathBuf>,
+    /// The file with the certificates, as PEM, of those who have signed the server's one: the connection is by TLS. Its path is
+    /// remembered.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+impl ServerLogin {
+    /// The options of servers at these addresses.
+    fn at(self, addresses: Vec<String>) -> ServerOptions {
+        ServerOptions { addresses, login: self.creds, ca: self.ca }
+    }
+}
+
+#[derive(Debug, clap::Args)]
 struct RunArgs {
     #[command(flatten)]
     place: Place,
@@ -75,6 +94,8 @@ struct RunArgs {
     /// The address of the NATS server, as nats://HOST:PORT; several times for a cluster. It is needed once, and remembered.
     #[arg(long, value_name = "URL")]
     nats: Vec<String>,
+    #[command(flatten)]
+    login: ServerLogin,
     /// Runs a server of its own that other hosts reach at this address and port, over TLS, such as 0.0.0.0:4222. It is remembered.
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "nats")]
     listen: Option<SocketAddr>,
@@ -86,7 +107,7 @@ struct RunArgs {
     #[arg(long)]
     until_eof: bool,
     /// Reads name, team and server from standard input, and ends with it: for a host that another one adds over ssh.
-    #[arg(long, hide = true, conflicts_with_all = ["name", "team", "nats", "listen", "label"])]
+    #[arg(long, hide = true, conflicts_with_all = ["name", "team", "nats", "listen", "label", "creds", "ca"])]
     invited: bool,
     #[command(flatten)]
     programs: Programs,
@@ -145,6 +166,8 @@ struct JoinArgs {
     /// The code that `team host invite` has printed on the first host.
     #[arg(long, value_name = "CODE", env = "TEAM_JOIN_CODE", hide_env_values = true)]
     code: String,
+    #[command(flatten)]
+    login: ServerLogin,
     /// A label of this host, by which a lead can choose it for an agent, such as gpu; several times for more.
     #[arg(long, value_name = "LABEL")]
     label: Vec<String>,
@@ -175,7 +198,8 @@ pub fn main() -> ExitCode {
         Command::Add(args) => add_options(args).map(|options| Prepared::Add(Box::new(options))),
         Command::Invite(InviteArgs { host, address, place }) => team_folder(place.dir.as_deref())
             .map(|root| Prepared::Invite(InviteOptions { root, host, address })),
-        Command::Join(JoinArgs { servers, code, label, place }) => {
+        Command::Join(JoinArgs { servers, code, login, label, place }) => {
+            let servers = login.at(servers);
             team_folder(place.dir.as_deref())
                 .map(|root| Prepared::Join(JoinOptions { root, servers, code, labels: label }))
         }
@@ -222,7 +246,8 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
     let given = match &invitation {
         None => {
             let is_own = args.listen.is_some();
-            let servers = Servers { is_own, listen: args.listen, ..servers_at(args.nats) };
+            let (servers, _) = args.login.at(args.nats).checked()?;
+            let servers = Servers { is_own, listen: args.listen, ..servers };
             GivenSettings { name: args.name, team: args.team, servers }
         }
         Some(invitation) => {
@@ -256,10 +281,6 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
     })
 }
 
-fn servers_at(addresses: Vec<String>) -> Servers {
-    Servers { addresses, ..Servers::default() }
-}
-
 fn read_invitation() -> Result<Invitation, HostFailure> {
     let hint =
         "`team host add` on the first host starts it; by hand, use --name, --team and --nats";
@@ -289,6 +310,8 @@ fn add_options(args: AddArgs) -> Result<AddOptions, HostFailure> {
             HostFailure::usage("the host is not added", why, hint)
         })?;
     }
+    let (servers, _) =
+        ServerOptions { addresses: args.nats, ..ServerOptions::default() }.checked()?;
     Ok(AddOptions {
         root: team_folder(args.place.dir.as_deref())?,
         destination: args.destination,
@@ -296,7 +319,7 @@ fn add_options(args: AddArgs) -> Result<AddOptions, HostFailure> {
         folder: args.folder,
         labels: args.label,
         sent_keys: args.send_key.into_iter().collect(),
-        given: GivenSettings { name: args.here, team: args.team, servers: servers_at(args.nats) },
+        given: GivenSettings { name: args.here, team: args.team, servers },
         ssh: Ssh::new(args.programs.ssh.clone()),
         ssh_program: args.programs.ssh,
         nats_server: args.programs.nats_server,

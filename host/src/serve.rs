@@ -1,6 +1,6 @@
 //! The work of the relay: its tasks, and what the carrier has for each of them.
 
-use crate::carrier::{Carrier, CarrierConfig, Incoming};
+use crate::carrier::{Carrier, CarrierConfig, Incoming, Security};
 use crate::copies::{self, TaskListCopies, Transfers, WantedCopies};
 use crate::failure::HostFailure;
 use crate::inbound::{InboundEvent, InboundTask};
@@ -16,6 +16,7 @@ use crate::orders::{
 use crate::outbound::{MailEvents, OutboundEvent, OutboundTask};
 use crate::own_server::{OwnServer, ServerAccess, ServerSettings};
 use crate::presence::{NameLost, PresenceEvent, PresenceTask};
+use crate::settings::security_of;
 use crate::sign_in::SignIn;
 use crate::signals::EndSignal;
 use crate::ssh::{Ssh, SshLinks};
@@ -104,9 +105,13 @@ pub(crate) async fn serve(
             ServerAccess { addresses, asks_for_login, pin }
         }
     };
-    let login = access.asks_for_login.then(|| keys.connection.clone());
+    let key = access.asks_for_login.then(|| keys.connection.clone());
+    // Those of this host are for servers that others run.
+    let servers = Servers { pin: access.pin.clone(), ..identity.servers.clone() };
+    let security = security_of(&servers, key)?;
     let has_pin = access.pin.is_some();
-    let carrier = connect(&identity, access.clone(), Arc::clone(&trust), login).await?;
+    let carrier =
+        connect(&identity, access.addresses.clone(), Arc::clone(&trust), security).await?;
     let sign_in = SignIn {
         host: identity.host.clone(),
         team: identity.team.clone(),
@@ -217,13 +222,12 @@ async fn start_server(
 
 async fn connect(
     identity: &HostIdentity,
-    access: ServerAccess,
+    addresses: Vec<String>,
     trust: Arc<Trust>,
-    login: Option<String>,
+    security: Security,
 ) -> Result<Carrier, HostFailure> {
-    let ServerAccess { addresses, pin, .. } = access;
     let config = CarrierConfig::new(addresses, &identity.team, identity.host.as_str(), trust);
-    let config = CarrierConfig { login, pin, ..config };
+    let config = CarrierConfig { security, ..config };
     let hint = "the address is like nats://127.0.0.1:4222";
     let carrier = Carrier::start(config).await;
     carrier.map_err(|why| HostFailure::of("the server cannot be used", &why, hint))

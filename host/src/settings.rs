@@ -1,10 +1,12 @@
 //! The settings of the relay of a host: those of the command line, else those that the host remembers.
 
+use crate::carrier::{Login, Security};
 use crate::failure::HostFailure;
 use agent_team::store::relay::{self, HostIdentity, Servers};
 use agent_team::store::{TeamDir, locate};
 use agent_team::wire::carried::HostName;
 use std::env;
+use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -93,6 +95,73 @@ impl GivenSettings {
         };
         Ok(HostSettings { host, team, servers })
     }
+}
+
+/// The options of servers that others run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ServerOptions {
+    /// Their addresses.
+    pub(crate) addresses: Vec<String>,
+    /// The file with what this host logs in with.
+    pub(crate) login: Option<PathBuf>,
+    /// The file with the certificates of those who have signed theirs.
+    pub(crate) ca: Option<PathBuf>,
+}
+
+impl ServerOptions {
+    /// Checks the options. Returns the servers, and what a first connection to them needs.
+    ///
+    /// # Errors
+    /// An address has a password, or a file cannot be used.
+    pub(crate) fn checked(self) -> Result<(Servers, Security), HostFailure> {
+        let Self { addresses, login, ca } = self;
+        if addresses.is_empty() && (login.is_some() || ca.is_some()) {
+            return Err(HostFailure::usage(
+                "no server is named",
+                "--creds and --ca are for a server that others run",
+                "name it: --nats nats://SERVER:4222",
+            ));
+        }
+        let has_password = |address: &&String| address.contains('@');
+        if let Some(address) = addresses.iter().find(has_password) {
+            // It is not repeated: a terminal keeps what it shows.
+            let place = address.rsplit('@').next().unwrap_or_default();
+            return Err(HostFailure::usage(
+                format!("the server at {place} cannot be used so"),
+                "its address has a login, which everybody who sees the processes of this machine could read",
+                "write it into a file as USER:PASSWORD, `chmod 600` it, and give that: --creds FILE",
+            ));
+        }
+        let whole = |path: PathBuf, what: &str| {
+            fs::canonicalize(&path).map_err(|why| {
+                let what = format!("the file {} with the {what} cannot be used", path.display());
+                HostFailure::of(what, &why, "give the path of a file that you can read")
+            })
+        };
+        let login = login.map(|path| whole(path, "login for the server")).transpose()?;
+        let ca = ca.map(|path| whole(path, "certificates for the server")).transpose()?;
+        let servers = Servers { addresses, login, ca, ..Servers::default() };
+        let security = security_of(&servers, None)?;
+        Ok((servers, security))
+    }
+}
+
+/// Returns what a connection to these servers needs. `key` is the seed by which this host logs in if it has no other login.
+///
+/// # Errors
+/// The file with the login cannot be used.
+pub(crate) fn security_of(servers: &Servers, key: Option<String>) -> Result<Security, HostFailure> {
+    let read = |path: &PathBuf| {
+        Login::read(path).map_err(|why| {
+            let what =
+                format!("the file {} with the login for the server cannot be used", path.display());
+            let hint = why.hint(path);
+            HostFailure::of(what, &why, hint)
+        })
+    };
+    let login = servers.login.as_ref().map(read).transpose()?;
+    let (pin, ca) = (servers.pin.clone(), servers.ca.clone());
+    Ok(Security { login: login.or(key.map(Login::Seed)), pin, ca })
 }
 
 /// Returns the name that this machine has for others.

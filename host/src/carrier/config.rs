@@ -1,6 +1,7 @@
 //! The settings of a carrier, and the names that follow from them.
 
 use super::error::CarrierError;
+use super::login::Security;
 use crate::trust::Trust;
 use agent_team::wire::carried::HostName;
 use std::sync::Arc;
@@ -16,20 +17,18 @@ pub struct CarrierConfig {
     pub host: String,
     /// The keys by which the hosts of the team sign.
     pub trust: Arc<Trust>,
-    /// The seed of the nkey by which this host logs in, for a server that asks for one.
-    pub login: Option<String>,
-    /// The fingerprint of the certificate of the servers: no other server is talked to.
-    pub pin: Option<String>,
+    /// The way into the servers.
+    pub security: Security,
     /// The maximum size of the stream in bytes when this host makes it; `None` is unlimited. A stream that exists
     /// keeps its own.
     pub mail_max_bytes: Option<u64>,
 }
 
 impl CarrierConfig {
-    /// Creates settings without a login and without a maximum.
+    /// Creates settings for servers that let everybody in, without a maximum.
     pub fn new(servers: Vec<String>, team: &str, host: &str, trust: Arc<Trust>) -> Self {
         let (team, host) = (team.into(), host.into());
-        Self { servers, team, host, trust, login: None, pin: None, mail_max_bytes: None }
+        Self { servers, team, host, trust, security: Security::default(), mail_max_bytes: None }
     }
 
     pub(super) fn check(&self) -> Result<(), CarrierError> {

@@ -3,7 +3,6 @@
 use super::config::{CarrierConfig, inbox};
 use super::error::CarrierError;
 use super::timeouts::LIBRARY_TIMEOUT;
-use crate::tls::pinned;
 use async_nats::{Client, ConnectOptions, Event};
 use std::future::{pending, ready};
 use std::sync::Arc;
@@ -41,7 +40,7 @@ impl Connection {
         let (error_sender, error) = watch::channel(None);
         let in_use = Arc::new(());
         let user = Arc::downgrade(&in_use);
-        let mut options = ConnectOptions::new()
+        let options = ConnectOptions::new()
             .name(format!("{} {}", config.team, config.host))
             .retry_on_initial_connect()
             .ping_interval(PING_INTERVAL)
@@ -65,11 +64,9 @@ impl Connection {
                 follow(&event, &state_sender, &error_sender);
                 ready(())
             });
-        if let Some(seed) = &config.login {
-            options = options.nkey(seed.clone());
-        }
-        options = with_pin(options, config.pin.as_deref())?;
-        let client = options
+        let client = config
+            .security
+            .of(options)?
             .connect(config.servers.as_slice())
             .await
             .map_err(|why| CarrierError::Address(why.to_string()))?;
@@ -122,16 +119,6 @@ impl Connection {
             _ = state.changed() => Err(CarrierError::Disconnected),
         }
     }
-}
-
-/// Restricts a connection to the server with a pin, if there is one.
-pub(super) fn with_pin(
-    options: ConnectOptions,
-    pin: Option<&str>,
-) -> Result<ConnectOptions, CarrierError> {
-    let Some(pin) = pin else { return Ok(options) };
-    let tls = pinned(pin).map_err(|why| CarrierError::Address(why.to_string()))?;
-    Ok(options.require_tls(true).tls_client_config(tls))
 }
 
 fn reconnect_delay(attempts: usize) -> Duration {

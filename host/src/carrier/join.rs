@@ -1,33 +1,28 @@
 //! The one question of a host that is no member of the team yet.
 
 use super::config::{CarrierConfig, Subjects, inbox};
-use super::connection::with_pin;
 use super::error::CarrierError;
+use super::login::Security;
 use super::timeouts::REQUEST_TIMEOUT;
 use async_nats::{ConnectOptions, RequestErrorKind};
 use bytes::Bytes;
 use tokio::time::timeout;
 
-/// Asks the authority of a team to let a host join, at one of these servers; returns the answer, which is not signed. The host
-/// logs in with a seed that its code gives it, if the server asks for one.
+/// Asks the authority of a team to let a host join, at one of these servers; returns the answer, which is not signed.
 ///
 /// # Errors
 /// The server or the authority does not answer within some seconds.
 pub(crate) async fn ask_to_join(
     servers: &[String],
-    (pin, login): (Option<&str>, Option<String>),
+    security: &Security,
     (team, host, authority): (&str, &str, &str),
     body: &[u8],
 ) -> Result<Bytes, CarrierError> {
     CarrierConfig::check_names(team, host)?;
     let what = "asking to join";
     let asked = async {
-        let mut options = ConnectOptions::new().custom_inbox_prefix(inbox(host));
-        if let Some(seed) = login {
-            options = options.nkey(seed);
-        }
-        let options = with_pin(options, pin)?;
-        let client = options.connect(servers).await;
+        let options = ConnectOptions::new().custom_inbox_prefix(inbox(host));
+        let client = security.of(options)?.connect(servers).await;
         let client = client.map_err(|why| CarrierError::Address(why.to_string()))?;
         let subject = Subjects::new(team, host).to("join", authority);
         let answer = client.request(subject, Bytes::copy_from_slice(body)).await;

@@ -16,6 +16,7 @@ mod error;
 mod freshness;
 mod incoming;
 mod join;
+mod login;
 mod reading;
 mod receive;
 mod refusal_log;
@@ -28,5 +29,6 @@ pub use client::Carrier;
 pub use config::CarrierConfig;
 pub use error::CarrierError;
 pub(crate) use join::ask_to_join;
+pub use login::{Login, LoginError, Security};
 
 pub use incoming::{Frame, Incoming, Reply, StoredValue};

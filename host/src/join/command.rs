@@ -1,9 +1,9 @@
 //! `team host join`: makes this folder a host of a team.
 
 use super::code::{JoinAnswer, JoinCode, JoinQuestion, login_of};
-use crate::carrier::ask_to_join;
+use crate::carrier::{Login, Security, ask_to_join};
 use crate::failure::HostFailure;
-use crate::settings::{check_label, known_identity};
+use crate::settings::{ServerOptions, check_label, known_identity};
 use crate::trust::{Trust, new_keys, public_keys};
 use agent_team::store::relay::{
     HostKeys, Membership, RelayLock, Servers, host_keys, name_host, write_host_keys,
@@ -25,7 +25,7 @@ const ASK_EVERY: Duration = Duration::from_millis(300);
 /// The settings of a host that joins.
 pub(crate) struct JoinOptions {
     pub(crate) root: PathBuf,
-    pub(crate) servers: Vec<String>,
+    pub(crate) servers: ServerOptions,
     pub(crate) code: String,
     pub(crate) labels: Vec<String>,
 }
@@ -42,6 +42,7 @@ pub(crate) fn join(options: JoinOptions) -> Result<(), HostFailure> {
         let hint = "get one on the first host: team host invite HOST; and copy all of it";
         return Err(HostFailure::usage(what, "the code is not whole", hint));
     };
+    let (servers, security) = servers.checked()?;
     let known = known_identity(&root)?;
     if let Some(known) = known.filter(|it| it.team != code.team || it.host != code.host) {
         let why = format!("this folder is host {} of team {}", known.host, known.team);
@@ -69,13 +70,13 @@ pub(crate) fn join(options: JoinOptions) -> Result<(), HostFailure> {
     let body = serde_json::to_vec(&question).map_err(|why| failed(&why))?;
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|why| failed(&why))?;
-    let membership = runtime.block_on(ask(&code, &servers, &body))?;
+    let membership = runtime.block_on(ask(&code, &servers.addresses, security, &body))?;
     let keys = HostKeys { membership: Some(membership), ..keys };
     check(&code, &keys)?;
     let authority = code.authority.clone();
     let JoinCode { host, team, pin, .. } = code;
     let labels = (!labels.is_empty()).then_some(labels);
-    let servers = Servers { addresses: servers, pin, ..Servers::default() };
+    let servers = Servers { pin, ..servers };
     name_host(&dir, host.clone(), &team, servers, labels).map_err(at_folder)?;
     write_host_keys(&dir, &keys).map_err(at_folder)?;
     let text = format!(
@@ -86,15 +87,21 @@ pub(crate) fn join(options: JoinOptions) -> Result<(), HostFailure> {
 }
 
 /// Asks the authority until it answers.
-async fn ask(code: &JoinCode, servers: &[String], body: &[u8]) -> Result<Membership, HostFailure> {
+async fn ask(
+    code: &JoinCode,
+    servers: &[String],
+    security: Security,
+    body: &[u8],
+) -> Result<Membership, HostFailure> {
     let what = "this host cannot join";
     let until = Instant::now() + ANSWER_WITHIN;
     let mut is_code_void = false;
+    let key = code.pin.as_ref().and_then(|_| login_of(&code.secret)?.seed().ok());
+    let login = security.login.or(key.map(Login::Seed));
+    let security = Security { login, pin: code.pin.clone(), ..security };
     loop {
         let (host, authority) = (code.host.as_str(), code.authority.as_str());
-        let login = code.pin.as_ref().and_then(|_| login_of(&code.secret)?.seed().ok());
-        let access = (code.pin.as_deref(), login);
-        let answer = ask_to_join(servers, access, (&code.team, host, authority), body).await;
+        let answer = ask_to_join(servers, &security, (&code.team, host, authority), body).await;
         let why = match answer.map(|answer| JoinAnswer::open(&code.secret, &answer)) {
             Ok(Some(JoinAnswer::Joined { membership })) => return Ok(membership),
             Ok(Some(JoinAnswer::Refused { why })) => {

@@ -20,6 +20,7 @@ mod demo;
 mod failpoints;
 mod faults;
 mod figures;
+mod foreign_server;
 mod full_lengths;
 mod keys;
 mod lead;

@@ -64,7 +64,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The most bytes of the file with the identity of the host.
 const MOST_BYTES: u64 = 64 * 1024;
@@ -108,6 +108,12 @@ pub struct Servers {
     /// The fingerprint of the certificate of the servers, if they have one that they have made themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<String>,
+    /// The file with what this host logs in with at servers that others run. The login itself is kept nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<PathBuf>,
+    /// The file with the certificates of those who have signed the servers' ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
 }
 
 impl Servers {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -76,11 +76,25 @@ impl NatsServer {
 
     /// Starts a server on the loopback interface, at an address that no other test has.
     pub(crate) fn on_loopback(program: &Path, options: &ServerOptions) -> Self {
+        Self::at_loopback(Self::address_on_loopback(), program, options)
+    }
+
+    /// Starts a server at such an address.
+    pub(crate) fn at_loopback(
+        address: SocketAddrV4,
+        program: &Path,
+        options: &ServerOptions,
+    ) -> Self {
+        Self::start_at(None, address.into(), program, options)
+    }
+
+    /// Returns an address on the loopback interface that no other test has.
+    pub(crate) fn address_on_loopback() -> SocketAddrV4 {
         static SERVERS: AtomicU16 = AtomicU16::new(0);
         let port = PORT + SERVERS.fetch_add(1, Ordering::Relaxed);
         // All of 127.0.0.0/8 is local. A process id has 22 bits.
         let address = Ipv4Addr::from_bits(0x7F40_0000 | (std::process::id() & 0x3F_FFFF));
-        Self::start_at(None, SocketAddr::from((address, port)), program, options)
+        SocketAddrV4::new(address, port)
     }
 
     fn start_at(
