@@ -17,6 +17,7 @@ use crate::wire::message::Body;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The share of the descriptors of a process that open mailboxes may have, about six each.
 const SHARE_OF_DESCRIPTORS: u64 = 32;
@@ -49,6 +50,10 @@ pub struct Outbound {
     attempts: BTreeMap<HostName, u64>,
     /// The recipients whose mailboxes are open, or have claims that are kept for late writers.
     pub(super) active: BTreeSet<AgentName>,
+    /// The time at which the claims of all of them had been looked after.
+    pub(super) settled: Instant,
+    /// The recipient after which the next look at claims begins; `None` for the first one.
+    pub(super) settle_after: Option<AgentName>,
     /// The most mailboxes that may be open.
     pub(super) most_open: usize,
     /// The recipients whose mail waits for a mailbox that may not be opened yet. Those of one host follow each other: their lines
@@ -75,6 +80,8 @@ impl Outbound {
             waiting: WaitingLines::default(),
             attempts: BTreeMap::new(),
             active: BTreeSet::new(),
+            settled: Instant::now(),
+            settle_after: None,
             most_open: most_open(),
             crowded: BTreeSet::new(),
         }
@@ -262,16 +269,16 @@ impl Outbound {
         Ok(())
     }
 
-    pub(super) fn open_count(&self) -> usize {
+    pub(super) fn open_names(&self) -> impl Iterator<Item = &AgentName> {
         let is_open = |name: &&AgentName| self.links.get(*name).is_some_and(|it| it.open.is_some());
-        self.active.iter().filter(is_open).count()
+        self.active.iter().filter(is_open)
     }
 
     /// Opens mailboxes for which there is mail, as many as may be open.
     pub(super) fn open_mailboxes(&mut self, claims: &mut Claims) -> Result<(), RelayError> {
         let mut failed = Ok(());
         loop {
-            let room = self.most_open.saturating_sub(self.open_count());
+            let room = self.most_open.saturating_sub(self.open_names().count());
             let mut chosen = Vec::new();
             while chosen.len() < room
                 && let Some((_, name)) = self.crowded.pop_first()

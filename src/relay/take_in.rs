@@ -6,6 +6,7 @@ use super::outbound::Outbound;
 use crate::store::{Drained, MailNotice, SettleResult, StoreError, drain_together, each_at_once};
 use crate::wire::AgentName;
 use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
 /// The most unacknowledged lines of an outbox. Beyond it, mail waits in the inbox, whose senders are refused when it is full.
@@ -19,6 +20,12 @@ const KEEP_OPEN: Duration = Duration::from_secs(10);
 
 /// The pause before the next look at mail for which no mailbox could be opened.
 const ROOM_AFTER: Duration = Duration::from_millis(100);
+
+/// The longest time in which nobody looks for late writers while mail waits for room.
+const SETTLE_WITHIN: Duration = Duration::from_secs(1);
+
+/// The most recipients whose claims are looked after at once: other mail must not wait for thousands.
+const MOST_SETTLED: usize = 512;
 
 /// The least pause before the next look for late writers: those to many claims are looked for together.
 const SETTLE_AFTER: Duration = Duration::from_millis(20);
@@ -60,15 +67,12 @@ impl Outbound {
             self.make_room();
         }
         failed = failed.and(self.open_mailboxes(&mut Claims::default()));
-        let active: Vec<_> = self.active.iter().cloned().collect();
-        failed = failed.and(self.drain(&active, &mut taken_in));
-        for name in &active {
-            if let Err(why) = self.settle(name, &mut taken_in) {
-                tracing::warn!(%name, %why, "mail for another host is not taken in");
-                failed = failed.and(Err(why));
-            }
+        let open: Vec<_> = self.open_names().cloned().collect();
+        failed = failed.and(self.drain(&open, &mut taken_in));
+        for name in &open {
             self.count(name);
         }
+        failed = failed.and(self.settle_some(&mut taken_in));
         if !self.crowded.is_empty() {
             taken_in.look_within(if taken_in.count > 0 { Duration::ZERO } else { ROOM_AFTER });
         }
@@ -93,7 +97,7 @@ impl Outbound {
     }
 
     fn has_no_room(&self) -> bool {
-        self.crowded.len() + self.open_count() > self.most_open
+        self.crowded.len() + self.open_names().count() > self.most_open
     }
 
     /// Closes mailboxes without mail: others need their room.
@@ -144,6 +148,31 @@ impl Outbound {
                     failed = failed.and(Err(why.into()));
                 }
             }
+        }
+        failed
+    }
+
+    /// Looks after the claims of some recipients, each in its turn. While the mail of others waits for room, they wait for a time.
+    fn settle_some(&mut self, sum: &mut TakenIn) -> Result<(), RelayError> {
+        if !self.crowded.is_empty() && self.settled.elapsed() < SETTLE_WITHIN {
+            return Ok(());
+        }
+        let begin = self.settle_after.take().map_or(Unbounded, Excluded);
+        let names = self.active.range((begin, Unbounded)).take(MOST_SETTLED);
+        let names: Vec<AgentName> = names.cloned().collect();
+        let mut failed = Ok(());
+        for name in &names {
+            if let Err(why) = self.settle(name, sum) {
+                tracing::warn!(%name, %why, "mail for another host is not taken in");
+                failed = failed.and(Err(why));
+            }
+            self.count(name);
+        }
+        if names.len() == MOST_SETTLED {
+            self.settle_after = names.into_iter().next_back();
+            sum.look_within(Duration::ZERO);
+        } else {
+            self.settled = Instant::now();
         }
         failed
     }

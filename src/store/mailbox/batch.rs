@@ -3,11 +3,11 @@
 //!
 //! *Invariant:* a process holds several side locks only here, and waits for none of them: it takes those that are free.
 
+use super::Drained;
 use super::claim::{KeptClaims, Stage};
 use super::owner::Mailbox;
 use super::rotation::{Begun, BegunClaim};
 use super::sink::MailSink;
-use super::{Drained, SettleResult};
 use crate::store::file::atomic::sync_folder;
 use crate::store::file::together::each_at_once;
 use crate::store::{FileError, Fsync, StoreError, TeamDir};
@@ -132,13 +132,11 @@ impl<S: MailSink> Mailbox<S> {
         Ok(std::mem::take(&mut self.held_back))
     }
 
-    /// Closes the mailbox; returns its sink, and the claims that are kept for late writers. Gives itself back if it has mail
+    /// Closes the mailbox; returns its sink, and its claims, which are kept for late writers. Gives itself back if it has mail
     /// that was not acted on.
-    pub(crate) fn close(mut self) -> Result<(S, KeptClaims), Box<Self>> {
-        let is_settled =
-            matches!(self.settle(), Ok(SettleResult::Done | SettleResult::Again { .. }));
+    pub(crate) fn close(self) -> Result<(S, KeptClaims), Box<Self>> {
         let is_taken = self.claims.iter().all(|claim| claim.stage == Stage::Taken);
-        if !is_settled || !is_taken || self.has_unread() {
+        if !is_taken || self.has_unread() {
             return Err(Box::new(self));
         }
         Ok((self.ingest.sink, KeptClaims(self.claims.into())))
