@@ -56,48 +56,57 @@ use crate::wire::role::Role;
 use crate::wire::tool::{Audience, Effect, Purpose, Signal, SubjectArgument, ToolSpec};
 use registry::{Registration, Tool as _};
 
-const TOOLS: &[Registration] = &[
-    Registration::of::<command::Bash>(),
-    Registration::of::<command::background::tools::CommandOutput>(),
-    Registration::of::<command::background::tools::StopCommand>(),
-    Registration::of::<files::ReadFile>(),
-    Registration::of::<files::WriteFile>(),
-    Registration::of::<files::EditFile>(),
-    Registration::of::<files::ApplyPatch>(),
-    Registration::of::<search::Grep>(),
-    Registration::of::<search::ListFiles>(),
-    Registration::of::<fetch::FetchUrl>(),
-    Registration::of::<leases::ClaimFiles>(),
-    Registration::of::<leases::ReleaseFiles>(),
-    Registration::of::<mail::SendMessage>(),
-    Registration::of::<mail::Broadcast>(),
-    Registration::of::<mail::ReadInbox>(),
-    Registration::of::<mail::CheckInbox>(),
-    Registration::of::<timers::Remind>(),
-    Registration::of::<tasks::CreateTask>(),
-    Registration::of::<tasks::ListTasks>(),
-    Registration::of::<tasks::GetTask>(),
-    Registration::of::<tasks::ClaimTask>(),
-    Registration::of::<tasks::UpdateTask>(),
-    Registration::of::<tasks::CompleteTask>(),
-    Registration::of::<team::ListTeammates>(),
-    Registration::of::<team::SpawnTeammate>(),
-    Registration::of::<team::ShutdownTeammate>(),
-    Registration::of::<team::ShutdownResponse>(),
-    Registration::of::<team::SubmitPlan>(),
-    Registration::of::<team::ReviewPlan>(),
-    Registration::of::<team::Idle>(),
-    Registration::of::<requests::AnswerRequest>(),
-    Registration::of::<work::OfferWork>(),
-    Registration::of::<work::TakeWork>(),
-    Registration::of::<mcp::FindTools>(),
-    Registration::of::<skills::UseSkill>(),
-    Registration::of::<subagent::RunSubagent>(),
-];
+/// Lists the tools, and apart from what they do, their specs: a program that only looks names up, such as a relay, has no code of
+/// the tools themselves.
+macro_rules! tools {
+    ($($tool:path),+ $(,)?) => {
+        const TOOLS: &[Registration] = &[$(Registration::of::<$tool>()),+];
+        const SPECS: &[&ToolSpec] = &[$(Registration::of::<$tool>().spec),+];
+    };
+}
+
+tools! {
+    command::Bash,
+    command::background::tools::CommandOutput,
+    command::background::tools::StopCommand,
+    files::ReadFile,
+    files::WriteFile,
+    files::EditFile,
+    files::ApplyPatch,
+    search::Grep,
+    search::ListFiles,
+    fetch::FetchUrl,
+    leases::ClaimFiles,
+    leases::ReleaseFiles,
+    mail::SendMessage,
+    mail::Broadcast,
+    mail::ReadInbox,
+    mail::CheckInbox,
+    timers::Remind,
+    tasks::CreateTask,
+    tasks::ListTasks,
+    tasks::GetTask,
+    tasks::ClaimTask,
+    tasks::UpdateTask,
+    tasks::CompleteTask,
+    team::ListTeammates,
+    team::SpawnTeammate,
+    team::ShutdownTeammate,
+    team::ShutdownResponse,
+    team::SubmitPlan,
+    team::ReviewPlan,
+    team::Idle,
+    requests::AnswerRequest,
+    work::OfferWork,
+    work::TakeWork,
+    mcp::FindTools,
+    skills::UseSkill,
+    subagent::RunSubagent,
+}
 
 /// Returns the specs of all tools.
 pub(crate) fn specs() -> impl Iterator<Item = &'static ToolSpec> {
-    TOOLS.iter().map(|tool| tool.spec)
+    SPECS.iter().copied()
 }
 
 pub(crate) fn registry(parts: ToolParts) -> Registry {
