@@ -185,12 +185,22 @@ function drawTasks(tasks) {
     task.blocked_by?.length ? el("span", { class: "small" }, "after " + task.blocked_by.join(", ")) : "")));
 }
 
+// The files that have come with a message.
+function attached(message) {
+  const files = Array.isArray(message.attachments) ? message.attachments : [];
+  return files.filter((file) => typeof file?.path === "string").map(({ path, bytes, missing }) =>
+    el("div", { class: "small" }, el("bdi", {}, "attached: " + (missing
+      ? path.split("/").pop() + ", which its host has no more"
+      : `${path}, ${Number(bytes)} bytes`))));
+}
+
 function drawLine(line) {
   if (line.kind === "mail") {
     const { from, type, content } = line.message;
     return el("div", { class: "mail " + colourClass(from) }, el("div", {}, "✉ ", who(from ?? "unknown"), " ",
       type && type !== "message" ? el("span", { class: "chip" }, cut(String(type), 30)) : ""),
-      el("div", { class: "text" }, typeof content === "string" ? content : JSON.stringify(line.message)));
+      el("div", { class: "text" }, typeof content === "string" ? content : JSON.stringify(line.message)),
+      ...attached(line.message));
   }
   if (line.kind === "user") return el("div", { class: "person c-user" }, el("div", { class: "text" }, line.content));
   if (line.kind === "assistant") {

@@ -72,8 +72,11 @@ fn the_page_claims_only_what_it_knows() {
     // Bob has the oldest and the newest message, alice the one in between.
     for (name, at) in [("alice", &[200][..]), ("bob", &[100, 300])] {
         let line = |at: &i32| {
+            let hash = "00112233445566778899aabbccddeeff";
+            let files = json!([{ "path": "/t/data.csv", "bytes": 6, "hash": hash },
+                { "path": "/t/gone.csv", "bytes": 3, "hash": hash, "missing": true }]);
             let message = json!({ "type": "message", "from": "lead", "id": format!("lead:{at}"),
-                "content": format!("at {at}"), "timestamp": at });
+                "content": format!("at {at}"), "timestamp": at, "attachments": files });
             format!(
                 "{}\n",
                 json!({ "kind": "mail", "at": at, "gen": "000000000001-00000000",
@@ -104,6 +107,10 @@ fn the_page_claims_only_what_it_knows() {
     browser.run("document.querySelector('[data-name=bob]').click();");
     browser.wait(is_seen);
     browser.wait("document.getElementById('h-talk').textContent === 'Conversation of bob'");
+    for said in ["\\/t\\/data.csv, 6 bytes", "gone.csv, which its host has no more"] {
+        browser
+            .wait(&format!("/attached: {said}/.test(document.getElementById('talk').textContent)"));
+    }
 
     page.close();
     browser.wait("/^no connection since \\d+:.*trying again/.test(document.getElementById('link').textContent)");
