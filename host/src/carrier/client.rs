@@ -8,7 +8,7 @@ use super::incoming::Incoming;
 use super::receive;
 use super::refusal_log::RefusalLog;
 use super::storage::{Shared, Storage, StorageState};
-use super::timeouts::{LIBRARY_TIMEOUT, REQUEST_TIMEOUT};
+use super::timeouts::LIBRARY_TIMEOUT;
 use agent_team::wire::carried::HostName;
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::kv::{Operation, UpdateError, UpdateErrorKind};
@@ -170,7 +170,7 @@ impl Shared {
                 }
             })
         };
-        self.connection.run(what, REQUEST_TIMEOUT, work).await
+        self.connection.hand_over(what, work).await
     }
 
     fn too_large(&self, bytes: usize) -> CarrierError {

@@ -2,17 +2,19 @@
 
 use super::config::{CarrierConfig, inbox};
 use super::error::CarrierError;
-use super::timeouts::LIBRARY_TIMEOUT;
+use super::timeouts::{LIBRARY_TIMEOUT, Patience, REQUEST_TIMEOUT};
 use async_nats::{Client, ConnectOptions, Event};
 use std::future::{pending, ready};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Two pings without an answer end a connection, so a dead network is noticed within about 3 seconds.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
-const CONNECTION_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The time for a connection, which takes four or five times the way to the server and back with TLS: enough for a slow link. After a
+/// partition it costs no time: the kernel asks for a connection each second.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(6);
 /// The longest pause between two attempts to connect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 
@@ -29,6 +31,7 @@ pub(super) struct Connection {
     client: Client,
     state: watch::Receiver<ConnectionState>,
     error: watch::Receiver<Option<String>>,
+    patience: Patience,
     /// The connection task parks once this is dropped.
     _in_use: Arc<()>,
 }
@@ -70,7 +73,7 @@ impl Connection {
             .connect(config.servers.as_slice())
             .await
             .map_err(|why| CarrierError::Address(why.to_string()))?;
-        Ok(Self { client, state, error, _in_use: in_use })
+        Ok(Self { client, state, error, patience: Patience::new(), _in_use: in_use })
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -99,12 +102,33 @@ impl Connection {
         Some(state)
     }
 
-    /// Runs an operation until its deadline or the end of the connection. It is not started without a connection,
-    /// because async-nats would keep its message and send it long after the caller has given up.
+    /// Runs an operation that awaits an answer until its deadline or the end of the connection. It is not started without a
+    /// connection, because async-nats would keep its message and send it long after the caller has given up.
     pub(super) async fn run<T>(
         &self,
         what: &'static str,
-        after: Duration,
+        within: Duration,
+        operation: impl Future<Output = Result<T, CarrierError>>,
+    ) -> Result<T, CarrierError> {
+        self.while_connected(async { self.answer(what, within, operation).await? }).await
+    }
+
+    /// Runs an operation that hands something over, to which nobody answers.
+    pub(super) async fn hand_over<T>(
+        &self,
+        what: &'static str,
+        operation: impl Future<Output = Result<T, CarrierError>>,
+    ) -> Result<T, CarrierError> {
+        let after = REQUEST_TIMEOUT;
+        let handed_over = async {
+            let late = Err(CarrierError::Timeout { what, after });
+            timeout(after, operation).await.unwrap_or(late)
+        };
+        self.while_connected(handed_over).await
+    }
+
+    async fn while_connected<T>(
+        &self,
         operation: impl Future<Output = Result<T, CarrierError>>,
     ) -> Result<T, CarrierError> {
         let mut state = self.watch();
@@ -113,11 +137,25 @@ impl Connection {
         }
         tokio::select! {
             biased;
-            result = timeout(after, operation) => {
-                result.unwrap_or(Err(CarrierError::Timeout { what, after }))
-            }
+            result = operation => result,
             _ = state.changed() => Err(CarrierError::Disconnected),
         }
+    }
+
+    /// Waits for the answer to a request: `within` on a fast link, and longer after answers have come too late.
+    pub(super) async fn answer<T>(
+        &self,
+        what: &'static str,
+        within: Duration,
+        request: impl Future<Output = T>,
+    ) -> Result<T, CarrierError> {
+        let (after, asked) = (self.patience.deadline(within), Instant::now());
+        let answer = timeout(after, Box::pin(request)).await;
+        match &answer {
+            Ok(_) => self.patience.note_answer(asked.elapsed(), within),
+            Err(_) => self.patience.note_late(),
+        }
+        answer.map_err(|_| CarrierError::Timeout { what, after })
     }
 }
 

@@ -3,7 +3,6 @@
 use super::error::CarrierError;
 use super::freshness::answered;
 use super::storage::Shared;
-use super::timeouts::REQUEST_TIMEOUT;
 use crate::trust::NotTrusted;
 use agent_team::wire::carried::HostName;
 use async_nats::jetstream::{AckKind, Message};
@@ -184,7 +183,7 @@ impl Frame {
             self.message.ack_with(kind).await.map_err(refused)
         };
         // The next delivery of the frame repairs a failure.
-        self.shared.connection.run(what, REQUEST_TIMEOUT, work).await.ok();
+        self.shared.connection.hand_over(what, work).await.ok();
     }
 }
 

@@ -3,10 +3,13 @@
 use super::config::{CarrierConfig, Subjects, inbox};
 use super::error::CarrierError;
 use super::login::Security;
-use super::timeouts::REQUEST_TIMEOUT;
 use async_nats::{ConnectOptions, RequestErrorKind};
 use bytes::Bytes;
+use std::time::Duration;
 use tokio::time::timeout;
+
+/// The time for a connection and an answer, also on a slow link.
+const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 
 /// Asks the authority of a team to let a host join, at one of these servers; returns the answer, which is not signed.
 ///
@@ -34,6 +37,6 @@ pub(crate) async fn ask_to_join(
             | RequestErrorKind::Other => CarrierError::from_nats(what, &why),
         })
     };
-    let late = CarrierError::Timeout { what, after: REQUEST_TIMEOUT };
-    timeout(REQUEST_TIMEOUT, asked).await.unwrap_or(Err(late))
+    let late = CarrierError::Timeout { what, after: ANSWER_WITHIN };
+    timeout(ANSWER_WITHIN, asked).await.unwrap_or(Err(late))
 }

@@ -2,7 +2,7 @@
 //!
 //! The engine carries frames and holds the roster, and may forget everything at any time: the relays number and
 //! acknowledge lines end to end. This module therefore promises no delivery. It reports each failure within two
-//! seconds, makes stream, consumer and bucket anew when they vanish, and never lets one operation hold up another.
+//! seconds, on a slow link within some more, makes stream, consumer and bucket anew when they vanish, and never lets one operation hold up another.
 //!
 //! Every message that goes out is signed; one that comes in without the signature of its host is dropped (`trust`).
 //!

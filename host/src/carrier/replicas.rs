@@ -1,7 +1,7 @@
 //! The number of servers that keep the stream and the bucket of a team: three of a cluster, else one.
 
 use super::error::CarrierError;
-use super::storage::{Shared, step};
+use super::storage::Shared;
 use async_nats::jetstream::context::{
     CreateStreamError, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind,
 };
@@ -27,7 +27,7 @@ impl Shared {
         config: stream::Config,
     ) -> Result<stream::Stream, CarrierError> {
         let replicas = self.wanted_replicas();
-        let found = step(what, async {
+        let found = self.step(what, async {
             match self.context.get_stream(&config.name).await {
                 Err(why) if is_missing(&why) => Ok(None),
                 found => found.map(Some),
@@ -49,7 +49,7 @@ impl Shared {
         replicas: usize,
     ) -> Result<stream::Stream, CarrierError> {
         let of = |num_replicas| stream::Config { num_replicas, ..config.clone() };
-        let made = step(what, async {
+        let made = self.step(what, async {
             match self.context.create_stream(of(replicas)).await {
                 Err(why) if replicas > 1 && is_for_lack_of_servers(&why) => Ok(Err(why)),
                 made => made.map(Ok),
@@ -59,7 +59,7 @@ impl Shared {
             Ok(made) => Ok(made),
             Err(why) => {
                 tell_too_few(&config.name, replicas, &why.to_string());
-                step(what, self.context.create_stream(of(1))).await
+                self.step(what, self.context.create_stream(of(1))).await
             }
         }
     }
@@ -75,11 +75,11 @@ impl Shared {
         let strict = stream::Config { allow_rollup: false, ..config.clone() };
         if config.allow_rollup {
             // One message of any host would remove all values.
-            step(what, self.context.update_stream(&strict)).await?;
+            self.step(what, self.context.update_stream(&strict)).await?;
         }
         if config.num_replicas < replicas {
             let more = stream::Config { num_replicas: replicas, ..strict };
-            match step(what, self.context.update_stream(more)).await {
+            match self.step(what, self.context.update_stream(more)).await {
                 Ok(_) => tracing::info!(
                     stream = config.name,
                     replicas,

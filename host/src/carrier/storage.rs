@@ -17,7 +17,6 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
-use tokio::time::timeout;
 
 /// The deadline of making everything, which takes up to seven requests.
 const ENSURE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -144,13 +143,14 @@ impl Shared {
         let mail = if may_make {
             self.kept_stream(what, self.stream_config()).await?
         } else {
-            step(what, self.context.get_stream(self.subjects.stream())).await?
+            self.step(what, self.context.get_stream(self.subjects.stream())).await?
         };
-        let consumer = step(what, mail.create_consumer(self.consumer_config())).await?;
+        let consumer = self.step(what, mail.create_consumer(self.consumer_config())).await?;
         if may_make {
             self.kept_stream(what, self.bucket_config()).await?;
         }
-        let store = match step(what, self.context.get_key_value(self.subjects.bucket())).await {
+        let store = match self.step(what, self.context.get_key_value(self.subjects.bucket())).await
+        {
             Ok(store) => store,
             Err(late @ CarrierError::Timeout { .. }) => return Err(late),
             Err(_) => return Err(CarrierError::StorageMissing),
@@ -214,6 +214,16 @@ impl Shared {
         }
     }
 
+    /// Waits for one request of a check. A server that is just starting may leave a request without an answer.
+    pub(super) async fn step<T, E: Error + 'static>(
+        &self,
+        what: &'static str,
+        request: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, CarrierError> {
+        let answer = self.connection.answer(what, STEP_TIMEOUT, request).await?;
+        answer.map_err(|error| CarrierError::from_nats(what, &error))
+    }
+
     /// Runs an operation on the storage, and once more if the server turned out to have lost it.
     pub(super) async fn with_storage<T, F: Future<Output = Result<T, CarrierError>>>(
         &self,
@@ -227,17 +237,6 @@ impl Shared {
         }
         let storage = self.ensure(self.storage_number()).await?;
         self.connection.run(what, REQUEST_TIMEOUT, operation(storage)).await
-    }
-}
-
-/// Waits for one request of a check. A server that is just starting may leave a request without an answer.
-pub(super) async fn step<T, E: Error + 'static>(
-    what: &'static str,
-    request: impl Future<Output = Result<T, E>>,
-) -> Result<T, CarrierError> {
-    match timeout(STEP_TIMEOUT, request).await {
-        Ok(answer) => answer.map_err(|error| CarrierError::from_nats(what, &error)),
-        Err(_) => Err(CarrierError::Timeout { what, after: STEP_TIMEOUT }),
     }
 }
 

@@ -81,7 +81,7 @@ async fn open(shared: &Shared, after: u64) -> Result<(Arc<Storage>, PushConsumer
         let made = storage.store.stream.create_consumer(config).await;
         made.map_err(|error| CarrierError::from_nats(what, &error))
     };
-    let consumer = shared.connection.run(what, REQUEST_TIMEOUT, work).await?;
+    let consumer = shared.connection.run(what, REQUEST_TIMEOUT, Box::pin(work)).await?;
     Ok((storage, consumer))
 }
 

@@ -55,6 +55,7 @@ pub(super) fn text(
          max_payload: 4MB\n\
          ping_interval: \"2s\"\n\
          ping_max: 2\n\
+         authorization {{ timeout: 6 }}\n\
          jetstream {{ store_dir: {}, sync_interval: always }}\n\
          accounts {{\n  {}: {{\n    jetstream: enabled\n    users: [\n      {}\n    ]\n  }}\n}}\n\
          logfile: {}\n\
