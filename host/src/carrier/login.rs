@@ -18,7 +18,7 @@ const CREDENTIALS: &str = "BEGIN NATS USER JWT";
 /// The security of a connection. The default is that of a server which lets everybody in.
 #[derive(Debug, Clone, Default)]
 pub struct Security {
-    /// What this host logs in with.
+    /// The login of this host.
     pub login: Option<Login>,
     /// The fingerprint of the certificate of the servers: no other server is talked to.
     pub pin: Option<String>,
@@ -43,7 +43,7 @@ impl Security {
     }
 }
 
-/// What a host logs in with at a server.
+/// The login of a host at a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Login {
     /// The seed of an nkey.

@@ -118,7 +118,7 @@ fn hosts_log_in_at_a_server_of_others_and_keep_the_login_in_its_file_alone() {
     let (password, seed) = (path(&password), path(&seed));
 
     let first = ["run", "--name", "ann", "--team", "demo", "--nats", &url];
-    // What cannot be used is said before anything is made.
+    // Nothing is made before that is said.
     let in_address = url.replace("nats://", &format!("nats://ann:{PASSWORD}@"));
     let said = ann.refusal("team-host", &["run", "--nats", &in_address, "--name", "ann"]);
     assert!(said.contains("--creds FILE") && !said.contains(PASSWORD), "{said}");

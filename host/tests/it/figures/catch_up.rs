@@ -1,4 +1,4 @@
-//! How soon a host has what was sent to it in a partition, and what the other hosts notice of it.
+//! The time until a host has what was sent to it in a partition, and what the other hosts notice of it.
 
 use super::{Counter, are_wanted, latency};
 use crate::machines::Machines;
