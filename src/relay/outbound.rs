@@ -25,6 +25,9 @@ const SHARE_OF_DESCRIPTORS: u64 = 32;
 /// The most mailboxes that are open at a time, whatever the limit of descriptors.
 const MOST_OPEN: u64 = 512;
 
+/// The most recipients whose claims are looked after at once: other mail must not wait for thousands.
+const MOST_SETTLED: usize = 512;
+
 /// A frame to be published.
 #[derive(Debug)]
 pub struct OutboundFrame {
@@ -54,6 +57,10 @@ pub struct Outbound {
     pub(super) settled: Instant,
     /// The recipient after which the next look at claims begins; `None` for the first one.
     pub(super) settle_after: Option<AgentName>,
+    /// The time at which claims that were looked at in this turn are to be looked at again.
+    pub(super) settle_again: Option<Instant>,
+    /// The most recipients whose claims are looked after at once.
+    pub(super) most_settled: usize,
     /// The most mailboxes that may be open.
     pub(super) most_open: usize,
     /// The recipients whose mail waits for a mailbox that may not be opened yet. Those of one host follow each other: their lines
@@ -82,6 +89,8 @@ impl Outbound {
             active: BTreeSet::new(),
             settled: Instant::now(),
             settle_after: None,
+            settle_again: None,
+            most_settled: MOST_SETTLED,
             most_open: most_open(),
             crowded: BTreeSet::new(),
         }

@@ -24,9 +24,6 @@ const ROOM_AFTER: Duration = Duration::from_millis(100);
 /// The longest time in which nobody looks for late writers while mail waits for room.
 const SETTLE_WITHIN: Duration = Duration::from_secs(1);
 
-/// The most recipients whose claims are looked after at once: other mail must not wait for thousands.
-const MOST_SETTLED: usize = 512;
-
 /// The least pause before the next look for late writers: those to many claims are looked for together.
 const SETTLE_AFTER: Duration = Duration::from_millis(20);
 
@@ -158,21 +155,28 @@ impl Outbound {
             return Ok(());
         }
         let begin = self.settle_after.take().map_or(Unbounded, Excluded);
-        let names = self.active.range((begin, Unbounded)).take(MOST_SETTLED);
-        let names: Vec<AgentName> = names.cloned().collect();
-        let mut failed = Ok(());
+        let mut rest = self.active.range((begin, Unbounded)).cloned();
+        let names: Vec<AgentName> = rest.by_ref().take(self.most_settled).collect();
+        let has_more = rest.next().is_some();
+        let (mut failed, mut found) = (Ok(()), TakenIn::default());
         for name in &names {
-            if let Err(why) = self.settle(name, sum) {
+            if let Err(why) = self.settle(name, &mut found) {
                 tracing::warn!(%name, %why, "mail for another host is not taken in");
                 failed = failed.and(Err(why));
             }
             self.count(name);
         }
-        if names.len() == MOST_SETTLED {
+        let now = Instant::now();
+        let again = found.again.map(|after| now + after);
+        self.settle_again = self.settle_again.into_iter().chain(again).min();
+        if has_more {
             self.settle_after = names.into_iter().next_back();
             sum.look_within(Duration::ZERO);
         } else {
-            self.settled = Instant::now();
+            self.settled = now;
+            if let Some(again) = self.settle_again.take() {
+                sum.look_within(again.saturating_duration_since(now));
+            }
         }
         failed
     }
