@@ -243,7 +243,7 @@ impl Shared {
 }
 
 impl Carrier {
-    /// Publishes a frame to a host and waits until the server has stored and synced it, at most 2 seconds. The server
+    /// Publishes a frame to a host and waits until the server has stored and synced it, at most 2 seconds, or 8 on a slow link. The server
     /// drops a second frame with the same `msg_id` within two minutes; that is no error. If the stream is missing it
     /// is made, and the frame is published once more.
     ///
@@ -281,7 +281,7 @@ impl Carrier {
     }
 
     /// Asks a host how far the mail of this host has come, and returns its answer. Fails with `HostAway` at once if that
-    /// host is not connected, and with `Timeout` after 1.5 seconds.
+    /// host is not connected, and with `Timeout` after 1.5 seconds, or 6 on a slow link.
     pub async fn request_sync(&self, to: &str, body: Bytes) -> Result<Bytes, CarrierError> {
         self.request("sync", to, body).await
     }
@@ -327,7 +327,7 @@ impl Carrier {
             let why = "it answers in a way that this version does not know".to_owned();
             Err(CarrierError::Refused { what, why })
         };
-        self.shared.connection.run(what, ANSWER_TIMEOUT, work).await
+        self.shared.connection.ask(what, ANSWER_TIMEOUT, work).await
     }
 
     /// Asks a host once.

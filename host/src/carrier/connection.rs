@@ -12,9 +12,12 @@ use tokio::time::timeout;
 
 /// Two pings without an answer end a connection, so a dead network is noticed within about 3 seconds.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
-/// The time for a connection, which takes four or five times the way to the server and back with TLS: enough for a slow link. After a
-/// partition it costs no time: the kernel asks for a connection each second.
+/// The time for a connection to the only server: with TLS, it takes four or five times the way there and back, which is long on a slow
+/// link. After a partition it costs no time where the kernel asks for a connection each second (Linux 6.5), and up to three
+/// seconds elsewhere.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(6);
+/// The same where there are other servers to try: one of them may be without power.
+const TRY_NEXT_AFTER: Duration = Duration::from_secs(2);
 /// The longest pause between two attempts to connect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 
@@ -43,11 +46,12 @@ impl Connection {
         let (error_sender, error) = watch::channel(None);
         let in_use = Arc::new(());
         let user = Arc::downgrade(&in_use);
+        let is_alone = config.servers.len() < 2;
         let options = ConnectOptions::new()
             .name(format!("{} {}", config.team, config.host))
             .retry_on_initial_connect()
             .ping_interval(PING_INTERVAL)
-            .connection_timeout(CONNECTION_TIMEOUT)
+            .connection_timeout(if is_alone { CONNECTION_TIMEOUT } else { TRY_NEXT_AFTER })
             .request_timeout(Some(LIBRARY_TIMEOUT))
             .custom_inbox_prefix(inbox(&config.host))
             // Otherwise the server sends each beat back to its own sender.
@@ -102,7 +106,7 @@ impl Connection {
         Some(state)
     }
 
-    /// Runs an operation that awaits an answer until its deadline or the end of the connection. It is not started without a
+    /// Runs an operation that awaits an answer of the server until its deadline or the end of the connection. It is not started without a
     /// connection, because async-nats would keep its message and send it long after the caller has given up.
     pub(super) async fn run<T>(
         &self,
@@ -142,18 +146,34 @@ impl Connection {
         }
     }
 
-    /// Waits for the answer to a request: `within` on a fast link, and longer after answers have come too late.
+    /// Runs a question to another host. The server may be as fast as ever while that host does not answer.
+    pub(super) async fn ask<T>(
+        &self,
+        what: &'static str,
+        within: Duration,
+        question: impl Future<Output = Result<T, CarrierError>>,
+    ) -> Result<T, CarrierError> {
+        let after = within * self.patience.factor();
+        let asked = async {
+            let late = Err(CarrierError::Timeout { what, after });
+            timeout(after, question).await.unwrap_or(late)
+        };
+        self.while_connected(asked).await
+    }
+
+    /// Waits for the answer of the server: `within` on a fast link, and longer after answers have come too late.
     pub(super) async fn answer<T>(
         &self,
         what: &'static str,
         within: Duration,
         request: impl Future<Output = T>,
     ) -> Result<T, CarrierError> {
-        let (after, asked) = (self.patience.deadline(within), Instant::now());
+        let (used, asked) = (self.patience.factor(), Instant::now());
+        let after = within * used;
         let answer = timeout(after, Box::pin(request)).await;
         match &answer {
-            Ok(_) => self.patience.note_answer(asked.elapsed(), within),
-            Err(_) => self.patience.note_late(),
+            Ok(_) => self.patience.note_answer(asked.elapsed(), within, used),
+            Err(_) => self.patience.note_late(used),
         }
         answer.map_err(|_| CarrierError::Timeout { what, after })
     }

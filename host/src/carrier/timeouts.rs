@@ -6,8 +6,9 @@ use std::time::Duration;
 /// The deadline of one operation.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most times as long that deadlines may be.
-const MOST_PATIENCE: u32 = 8;
+/// The most times as long that deadlines may be. A link of which the way there and back takes longer than the pings of a connection allow,
+/// about two seconds, is lost again and again.
+const MOST_PATIENCE: u32 = 4;
 
 /// The deadline of the client library: longer than ours, so that ours, which names the operation, is reported.
 pub(super) const LIBRARY_TIMEOUT: Duration =
@@ -26,23 +27,26 @@ impl Patience {
         Self(AtomicU32::new(1))
     }
 
-    /// Returns a deadline that is `usual` on a fast link.
-    pub(super) fn deadline(&self, usual: Duration) -> Duration {
-        usual * self.0.load(Ordering::Relaxed)
+    /// Returns the number that holds now.
+    pub(super) fn factor(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
     }
 
-    /// Notes that nothing came within a deadline.
-    pub(super) fn note_late(&self) {
-        let now = self.0.load(Ordering::Relaxed);
-        self.0.store((now * 2).min(MOST_PATIENCE), Ordering::Relaxed);
+    /// Notes that the server has not answered within a deadline of this factor. Of many late answers at once, one counts.
+    pub(super) fn note_late(&self, used: u32) {
+        self.change(used, (used * 2).min(MOST_PATIENCE));
     }
 
-    /// Notes that an answer came after this time.
-    pub(super) fn note_answer(&self, after: Duration, usual: Duration) {
-        if after < usual / EARLY_SHARE {
-            let now = self.0.load(Ordering::Relaxed);
-            self.0.store((now / 2).max(1), Ordering::Relaxed);
+    /// Notes that the server has answered after this time, within a deadline of this factor.
+    pub(super) fn note_answer(&self, after: Duration, usual: Duration, used: u32) {
+        if after < usual * used / EARLY_SHARE {
+            self.change(used, (used / 2).max(1));
         }
+    }
+
+    fn change(&self, from: u32, to: u32) {
+        // Another answer may have changed it before.
+        let _changed = self.0.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -53,16 +57,18 @@ mod tests {
     #[test]
     fn deadlines_grow_while_answers_are_late_and_shrink_when_they_are_early() {
         let (patience, usual) = (Patience::new(), Duration::from_secs(2));
-        let after = |times: u32| {
-            (0..times).for_each(|_| patience.note_late());
-            patience.deadline(usual).as_secs()
-        };
-        assert_eq!([after(0), after(1), after(1), after(9)], [2, 4, 8, 16]);
-        patience.note_answer(Duration::from_secs(1), usual);
-        assert_eq!(patience.deadline(usual).as_secs(), 16, "a slow link");
-        for expected in [8, 4, 2, 2] {
-            patience.note_answer(Duration::from_millis(100), usual);
-            assert_eq!(patience.deadline(usual).as_secs(), expected);
+        for expected in [2, 4, 4] {
+            let used = patience.factor();
+            // Many were under way.
+            (0..5).for_each(|_| patience.note_late(used));
+            assert_eq!(patience.factor(), expected);
+        }
+        patience.note_answer(Duration::from_millis(1100), usual, 4);
+        assert_eq!(patience.factor(), 4, "a slow link");
+        for expected in [2, 1, 1] {
+            let used = patience.factor();
+            (0..5).for_each(|_| patience.note_answer(Duration::from_millis(100), usual, used));
+            assert_eq!(patience.factor(), expected);
         }
     }
 }
