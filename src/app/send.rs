@@ -35,11 +35,11 @@ pub(crate) fn attached(
     if !paths.is_empty() {
         bus.check_recipient(from, to).map_err(|why| send_failure(to, &why))?;
     }
-    attached_to_all(bus, paths)
+    kept(bus, paths)
 }
 
 /// Keeps copies of files for a message. Fails before it copies one if a file is none.
-pub(crate) fn attached_to_all(bus: &Bus, paths: &[PathBuf]) -> Result<Vec<Attachment>, Failure> {
+fn kept(bus: &Bus, paths: &[PathBuf]) -> Result<Vec<Attachment>, Failure> {
     if paths.len() > MOST_ATTACHMENTS {
         let why = format!("{} files are more than {MOST_ATTACHMENTS}", paths.len());
         let hint = "attach an archive (tar), or send several messages";
@@ -74,16 +74,25 @@ pub(crate) fn broadcast(
     outgoing: &Outgoing,
 ) -> Result<Vec<Sent>, Failure> {
     let sent = bus.broadcast(from, outgoing).map_err(|why| send_failure("all", &why))?;
-    if sent.is_empty() {
-        let hint = "start a team with `team lead` first";
-        return Err(Failure::new(
-            Exit::Failure,
-            "nothing was sent",
-            "no member can be reached",
-            hint,
-        ));
+    if sent.is_empty() { Err(nobody_reached()) } else { Ok(sent) }
+}
+
+/// Keeps copies of files for a message to all. Fails before it copies one if a file is none, or there is no recipient.
+pub(crate) fn attached_for_all(
+    bus: &Bus,
+    from: &AgentName,
+    paths: &[PathBuf],
+) -> Result<Vec<Attachment>, Failure> {
+    let reachable = bus.reachable().map_err(|why| send_failure("all", &why))?;
+    if !paths.is_empty() && reachable.iter().all(|to| to == from || to.is_user()) {
+        return Err(nobody_reached());
     }
-    Ok(sent)
+    kept(bus, paths)
+}
+
+fn nobody_reached() -> Failure {
+    let hint = "start a team with `team lead` first";
+    Failure::new(Exit::Failure, "nothing was sent", "no member can be reached", hint)
 }
 
 pub(crate) fn unreached(sent: &[Sent]) -> Vec<String> {

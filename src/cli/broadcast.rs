@@ -30,7 +30,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let text = text_or_names(args.text, &args.attach).unwrap_or_default();
     let content = if text == "-" { read_stdin("the text")? } else { text };
     let outgoing = Outgoing::broadcast(content);
-    let outgoing = outgoing.with_attachments(&send::attached_to_all(&bus, &args.attach)?);
+    let outgoing = outgoing.with_attachments(&send::attached_for_all(&bus, &from, &args.attach)?);
     let sent = send::broadcast(&bus, &from, &outgoing)?;
     let failed = send::unreached(&sent);
     let ids: Vec<_> =
