@@ -10,11 +10,12 @@ use crate::serve::ServeOptions;
 use crate::settings::{GivenSettings, ServerOptions, check_label, known_identity, team_folder};
 use crate::ssh::Ssh;
 use agent_team::check_key_variable;
-use agent_team::store::relay::Servers;
+use agent_team::store::TeamDir;
+use agent_team::store::relay::{Servers, ssh_hosts};
 use clap::{Parser, Subcommand};
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The exit code of wrong arguments, as in the other programs.
@@ -262,6 +263,7 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
         None => (!args.label.is_empty()).then(|| args.label.clone()),
     };
     labels.iter().flatten().try_for_each(|label| check_label(label))?;
+    refuse_ssh_hosts(&root, &settings.servers)?;
     let own = settings.servers.is_own;
     let server = own.then(|| own_server::find(args.programs.nats_server.as_deref())).transpose()?;
     Ok(RunOptions {
@@ -279,6 +281,21 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
             ssh: Ssh::new(args.programs.ssh),
         },
     })
+}
+
+/// Refuses a server that asks each host for files of its own, where hosts were added over ssh: they have none.
+fn refuse_ssh_hosts(root: &Path, servers: &Servers) -> Result<(), HostFailure> {
+    if servers.login.is_none() && servers.ca.is_none() {
+        return Ok(());
+    }
+    let added = TeamDir::look(root).and_then(|dir| ssh_hosts(&dir)).unwrap_or_default();
+    let Some(added) = added.first() else { return Ok(()) };
+    let host = &added.host;
+    Err(HostFailure::usage(
+        "this server cannot be used",
+        format!("{host} was added over ssh, and has no login for it"),
+        format!("team host rm {host}; then let it join by a code: team host invite {host}"),
+    ))
 }
 
 fn read_invitation() -> Result<Invitation, HostFailure> {

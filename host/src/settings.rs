@@ -140,10 +140,45 @@ impl ServerOptions {
         };
         let login = login.map(|path| whole(path, "login for the server")).transpose()?;
         let ca = ca.map(|path| whole(path, "certificates for the server")).transpose()?;
+        if let Some(ca) = &ca {
+            check_certificates(ca)?;
+        }
         let servers = Servers { addresses, login, ca, ..Servers::default() };
         let security = security_of(&servers, None)?;
+        let is_password = matches!(security.login, Some(Login::Password(..)));
+        let in_clear = servers.addresses.iter().find(|address| !is_private(address));
+        if let Some(address) = in_clear.filter(|_| is_password && servers.ca.is_none()) {
+            return Err(HostFailure::usage(
+                format!("the password is not sent to {address}"),
+                "the server may have no TLS, and everybody on the way could read it",
+                "write the address as tls://SERVER:4222, or give the certificates of the server: --ca FILE",
+            ));
+        }
         Ok((servers, security))
     }
+}
+
+/// Whether nobody else reads what goes to a server: it has TLS, or is on this machine.
+fn is_private(address: &str) -> bool {
+    let place = address.split_once("://").map_or(address, |(_, place)| place);
+    let is_local = |name: &str| {
+        let name = name.trim_matches(['[', ']']);
+        name == "localhost" || name.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
+    };
+    let name = place.rsplit_once(':').map_or(place, |(name, _)| name);
+    address.starts_with("tls://") || is_local(name)
+}
+
+/// Refuses a file without a certificate: every connection would fail.
+fn check_certificates(path: &Path) -> Result<(), HostFailure> {
+    let what =
+        format!("the file {} with the certificates for the server cannot be used", path.display());
+    let hint = "give a file with certificates as PEM: --ca FILE";
+    let text = fs::read_to_string(path).map_err(|why| HostFailure::of(&*what, &why, hint))?;
+    if text.contains("-----BEGIN CERTIFICATE-----") {
+        return Ok(());
+    }
+    Err(HostFailure::usage(what, "there is no certificate in it", hint))
 }
 
 /// Returns what a connection to these servers needs. `key` is the seed by which this host logs in if it has no other login.
@@ -223,6 +258,18 @@ pub(crate) fn name_near(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_goes_by_tls_or_stays_on_this_machine() {
+        for address in
+            ["tls://nats.example.org:4222", "nats://127.0.0.1:4222", "localhost", "[::1]:4222"]
+        {
+            assert!(is_private(address), "{address}");
+        }
+        for address in ["nats://nats.example.org:4222", "10.0.0.1:4222", "nats://[fe80::1]:4222"] {
+            assert!(!is_private(address), "{address}");
+        }
+    }
 
     #[test]
     fn a_name_is_made_from_that_of_a_machine() {

@@ -6,8 +6,8 @@ use crate::membership;
 use crate::own_server::own_pin;
 use crate::settings::{known_identity, name_of_machine, parse_host};
 use agent_team::store::relay::{
-    InvitedHost, RelayLock, change_invited_hosts, change_trusted_hosts, host_keys, is_served,
-    new_secret, set_sent_keys,
+    InvitedHost, RelayLock, Servers, change_invited_hosts, change_trusted_hosts, host_keys,
+    is_served, new_secret, set_sent_keys,
 };
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
 use std::collections::BTreeSet;
@@ -88,6 +88,11 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), HostFailure> {
         hosts.push(invited);
     })
     .map_err(at_folder)?;
+    let of_file = |option: &str, file: &Option<PathBuf>| {
+        file.as_ref().map_or_else(String::new, |_| format!(" {option} FILE"))
+    };
+    let Servers { login, ca, .. } = &identity.servers;
+    let files = of_file("--creds", login) + &of_file("--ca", ca);
     let (servers, pin) = match identity.servers.listen {
         None => (identity.servers.addresses.join(" "), identity.servers.pin),
         Some(listen) => {
@@ -108,7 +113,7 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), HostFailure> {
         pin,
     };
     let mut text = format!(
-        "In the folder of the team on {host}, within an hour:\n\n  team host join {servers} --code {}\n",
+        "In the folder of the team on {host}, within an hour:\n\n  team host join {servers}{files} --code {}\n",
         code.text()
     );
     if !is_served(&dir).map_err(at_folder)? {

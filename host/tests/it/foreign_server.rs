@@ -128,6 +128,10 @@ fn hosts_log_in_at_a_server_of_others_and_keep_the_login_in_its_file_alone() {
     assert!(said.contains("others can read it") && said.contains("chmod 600"), "{said}");
     fs::set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
     assert!(run(&["--creds", &ca]).contains("neither credentials of NATS"), "a certificate");
+    assert!(run(&["--ca", &password]).contains("there is no certificate in it"));
+    let in_clear =
+        ["run", "--name", "ann", "--nats", "nats://198.18.0.1:4222", "--creds", &password];
+    assert!(ann.refusal("team-host", &in_clear).contains("tls://"));
     assert!(run(&["--creds", "none.login"]).contains("none.login"), "there is no such file");
     let said = ann.refusal("team-host", &["run", "--name", "ann", "--creds", &password]);
     assert!(said.contains("name it: --nats"), "{said}");
@@ -140,6 +144,7 @@ fn hosts_log_in_at_a_server_of_others_and_keep_the_login_in_its_file_alone() {
     assert!(said.contains("team host invite gpu1"), "{said}");
     let invited = ann.team(&["host", "invite", "gpu1"]);
     let invited = String::from_utf8_lossy(&invited.stdout).into_owned();
+    assert!(invited.contains("--creds FILE --ca FILE --code"), "{invited}");
     let code = invited.split("--code").nth(1).unwrap().split_whitespace().next().unwrap();
     let join = ["host", "join", &url, "--code", code];
     let said = gpu.refusal("team", &join);
@@ -164,12 +169,12 @@ fn hosts_log_in_at_a_server_of_others_and_keep_the_login_in_its_file_alone() {
     eventually("it logs in again", [&ann, &gpu], || ann.said("team-host").contains("serves"));
     let environment = fs::read(format!("/proc/{}/environ", relay.id())).unwrap();
     assert!(!String::from_utf8_lossy(&environment).contains(PASSWORD));
-    for secret in [PASSWORD, &user.seed().unwrap()] {
-        let [found, of_ann] = [&gpu.0, &ann.0].map(|site| files_with(site, secret));
-        assert!(found.is_empty() && of_ann.is_empty(), "{found:?} {of_ann:?}");
-    }
     for child in relays.iter_mut().chain([&mut relay, &mut carol]) {
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+    for secret in [PASSWORD, &user.seed().unwrap()] {
+        let [found, of_ann] = [&gpu.0, &ann.0].map(|site| files_with(site, secret));
+        assert!(found.is_empty() && of_ann.is_empty(), "{found:?} {of_ann:?}");
     }
 }
