@@ -29,6 +29,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// The time for which a stop waits for the roster before it continues without it.
 const ROSTER_WITHIN: Duration = Duration::from_millis(500);
@@ -272,7 +273,7 @@ impl StopPlan {
         let done = match rung {
             Rung::Ask if !name.is_lead() => {
                 hit("stop.ask");
-                self.ask(id, within, request_id.to_owned());
+                drop(self.ask(id, within, request_id.to_owned()));
                 Ok(())
             }
             Rung::Ask | Rung::Terminate => {
@@ -290,8 +291,14 @@ impl StopPlan {
         }
     }
 
-    /// Sends the request on another thread: the ladder continues even if the member holds the inbox's lock.
-    pub(super) fn ask(&self, id: &MemberId, within: Duration, request_id: String) {
+    /// Sends the request on another thread: the ladder continues even if the member holds the inbox's lock. A process that ends at
+    /// once may end before it: then the outcome is to be awaited.
+    pub(super) fn ask(
+        &self,
+        id: &MemberId,
+        within: Duration,
+        request_id: String,
+    ) -> JoinHandle<Result<(), String>> {
         let (bus, by) = (Arc::clone(&self.bus), self.by.clone());
         let MemberId { name: to, incarnation } = id.clone();
         let body = Body::ShutdownRequest {
@@ -300,11 +307,13 @@ impl StopPlan {
         };
         tokio::task::spawn_blocking(move || {
             let correlation = Correlation { request_id, incarnation };
-            if let Err(why) = bus.control(&by, &to, body, correlation) {
+            let sent = bus.control(&by, &to, body, correlation);
+            if let Err(why) = &sent {
                 tracing::warn!(%to, %why, "the shutdown request could not be sent");
             }
             hit("stop.asked");
-        });
+            sent.map(drop).map_err(|why| why.to_string())
+        })
     }
 
     /// Writes `stopping`; does not wait for a slow write. Returns the status before, or `working` if it is unknown.

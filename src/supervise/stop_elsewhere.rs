@@ -5,6 +5,7 @@ use super::host_orders::{OrderFailure, TRANSPORT_WITHIN, give};
 use super::members::MemberId;
 use super::stop::{KILLED_WITHIN, StopOutcome, StopPlan};
 use crate::bus::new_id;
+use crate::os::deadline::deadline;
 use crate::protocol::ladder::{LadderDeadlines, Rung, Urgency};
 use crate::store::relay::order_id;
 use crate::wire::carried::HostName;
@@ -13,9 +14,13 @@ use crate::wire::roster::Status;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// The time that a member has which is asked by mail, because its host cannot be given orders.
 const ASKED_BY_MAIL: Duration = crate::wire::limits::STOP_ASK;
+
+/// The time in which the request stands in its inbox.
+const SENT_WITHIN: Duration = Duration::from_secs(2);
 
 impl StopPlan {
     /// Stops a member of another host. If its host cannot be given the order, the member is asked by mail, which waits for it.
@@ -44,8 +49,8 @@ impl StopPlan {
                 host: Some(host.to_string()),
                 unreached: None,
             },
-            Ok(answer) => self.unreached(&host, &id, &answer.refusal()),
-            Err(why) => self.unreached(&host, &id, &why.to_string()),
+            Ok(answer) => self.unreached(&host, &id, &answer.refusal()).await,
+            Err(why) => self.unreached(&host, &id, &why.to_string()).await,
         };
         tracing::info!(%name, %host, outcome = outcome.words(), "member of another host stopped");
         outcome
@@ -73,14 +78,19 @@ impl StopPlan {
     }
 
     /// Asks a member whose host cannot be given the order.
-    fn unreached(&self, host: &HostName, id: &MemberId, why: &str) -> StopOutcome {
-        self.ask(id, ASKED_BY_MAIL, new_id(&self.by));
+    async fn unreached(&self, host: &HostName, id: &MemberId, why: &str) -> StopOutcome {
+        let asked = self.ask(id, ASKED_BY_MAIL, new_id(&self.by));
+        let asked = match timeout(deadline(SENT_WITHIN), asked).await {
+            Ok(Ok(Ok(()))) => "it is asked to end once its mail reaches it".to_owned(),
+            Ok(Ok(Err(why))) => format!("it could not be asked by mail: {why}"),
+            Ok(Err(_)) | Err(_) => "it is not known whether it is asked by mail".to_owned(),
+        };
         StopOutcome {
             name: id.name.clone(),
             rung: Some(Rung::GiveUp),
             refusal: None,
             host: Some(host.to_string()),
-            unreached: Some(format!("{why}; it is asked to end once its mail reaches it")),
+            unreached: Some(format!("{why}; {asked}")),
         }
     }
 }
