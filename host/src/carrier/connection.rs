@@ -106,8 +106,7 @@ impl Connection {
         Some(state)
     }
 
-    /// Runs an operation that awaits an answer of the server until its deadline or the end of the connection. It is not started without a
-    /// connection, because async-nats would keep its message and send it long after the caller has given up.
+    /// Runs an operation that awaits an answer of the server, until its deadline or the end of the connection.
     pub(super) async fn run<T>(
         &self,
         what: &'static str,
@@ -123,14 +122,34 @@ impl Connection {
         what: &'static str,
         operation: impl Future<Output = Result<T, CarrierError>>,
     ) -> Result<T, CarrierError> {
-        let after = REQUEST_TIMEOUT;
-        let handed_over = async {
+        self.run_until(what, REQUEST_TIMEOUT, operation).await
+    }
+
+    /// Runs a question to another host. The server may be as fast as ever while that host does not answer.
+    pub(super) async fn ask<T>(
+        &self,
+        what: &'static str,
+        within: Duration,
+        question: impl Future<Output = Result<T, CarrierError>>,
+    ) -> Result<T, CarrierError> {
+        self.run_until(what, within * self.patience.factor(), question).await
+    }
+
+    async fn run_until<T>(
+        &self,
+        what: &'static str,
+        after: Duration,
+        operation: impl Future<Output = Result<T, CarrierError>>,
+    ) -> Result<T, CarrierError> {
+        let ended = async {
             let late = Err(CarrierError::Timeout { what, after });
             timeout(after, operation).await.unwrap_or(late)
         };
-        self.while_connected(handed_over).await
+        self.while_connected(ended).await
     }
 
+    /// Runs an operation until the end of the connection. It is not started without one, because async-nats would keep its message
+    /// and send it long after the caller has given up.
     async fn while_connected<T>(
         &self,
         operation: impl Future<Output = Result<T, CarrierError>>,
@@ -144,21 +163,6 @@ impl Connection {
             result = operation => result,
             _ = state.changed() => Err(CarrierError::Disconnected),
         }
-    }
-
-    /// Runs a question to another host. The server may be as fast as ever while that host does not answer.
-    pub(super) async fn ask<T>(
-        &self,
-        what: &'static str,
-        within: Duration,
-        question: impl Future<Output = Result<T, CarrierError>>,
-    ) -> Result<T, CarrierError> {
-        let after = within * self.patience.factor();
-        let asked = async {
-            let late = Err(CarrierError::Timeout { what, after });
-            timeout(after, question).await.unwrap_or(late)
-        };
-        self.while_connected(asked).await
     }
 
     /// Waits for the answer of the server: `within` on a fast link, and longer after answers have come too late.
