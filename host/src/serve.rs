@@ -294,6 +294,7 @@ fn note_connection(event: &Incoming, lost: &mut Option<Instant>) {
         | Incoming::Claim { .. }
         | Incoming::Join { .. }
         | Incoming::Beat { .. }
+        | Incoming::ValuesBegin
         | Incoming::Value { .. }
         | Incoming::BucketMadeAnew => {}
     }
@@ -495,6 +496,7 @@ fn route(tasks: &Tasks, carrier: &Carrier, event: Incoming) {
         Incoming::Value { key, value, revision } => {
             drop(tasks.presence.send(PresenceEvent::Value { key, value, revision }));
         }
+        Incoming::ValuesBegin => drop(tasks.presence.send(PresenceEvent::ValuesBegin)),
         Incoming::AllValues => drop(tasks.presence.send(PresenceEvent::AllValues)),
         Incoming::BucketMadeAnew => drop(tasks.presence.send(PresenceEvent::ValuesLost)),
     }

@@ -378,12 +378,45 @@ fn a_member_whose_entry_is_not_told_yet_is_no_less_a_member() {
     mirror.tell_again(&name("carol"));
     assert_eq!(mirror.own_names(), BTreeSet::from(["carol".to_owned()]));
     assert_eq!(told(&mut mirror), carol(true));
-    mirror.tell_all_again();
-    assert_eq!(mirror.own_names(), BTreeSet::from(["carol".to_owned()]));
-    assert_eq!(told(&mut mirror), carol(true));
     roster::update(&a.dir, Fsync::Never, |roster| roster.members.clear()).unwrap();
     assert_eq!(told(&mut mirror), carol(false));
     mirror.tell_again(&name("carol"));
     assert_eq!(told(&mut mirror), carol(false), "that she is gone is told again, too");
     assert_eq!(told(&mut mirror), []);
+}
+
+#[test]
+fn only_what_the_bucket_does_not_have_as_it_was_told_is_told_again() {
+    let a = Host::new("a", &[("carol", None), ("dave", None)]);
+    let mut mirror = RosterMirror::new(a.dir.clone(), &a.identity);
+    let news = |mirror: &mut RosterMirror| BTreeMap::from_iter(mirror.news().unwrap());
+    let read = |mirror: &mut RosterMirror, values: &[(&str, HostEntry)]| {
+        mirror.begin_reading();
+        for (member, entry) in values {
+            mirror.note(&host("a"), &name(member), entry.clone());
+        }
+    };
+    let first = news(&mut mirror);
+    let entry = |of: &BTreeMap<_, Option<HostEntry>>, member| of[&name(member)].clone().unwrap();
+    let (carol, dave) = (entry(&first, "carol"), entry(&first, "dave"));
+    read(&mut mirror, &[("carol", carol.clone()), ("dave", dave.clone())]);
+    mirror.end_reading();
+    assert_eq!(news(&mut mirror), BTreeMap::new());
+
+    // The server was put back while the values were read, and they are read once more.
+    read(&mut mirror, &[("carol", carol.clone()), ("dave", dave.clone())]);
+    read(&mut mirror, &[("carol", carol.clone())]);
+    mirror.end_reading();
+    let again = news(&mut mirror);
+    assert_eq!(again.keys().collect::<Vec<_>>(), [&name("dave")]);
+    let newer = entry(&again, "dave");
+    assert!(dave.version.unwrap().is_before(newer.version.as_ref().unwrap()));
+
+    // An entry of before, though it tells the same, and one of a member that is gone since.
+    let of_before = entry(&first, "dave");
+    read(&mut mirror, &[("carol", carol.clone()), ("dave", of_before), ("erin", carol)]);
+    mirror.end_reading();
+    let again = news(&mut mirror);
+    let told: Vec<_> = again.iter().map(|(name, it)| (name.as_str(), it.is_some())).collect();
+    assert_eq!(told, [("dave", true), ("erin", false)]);
 }

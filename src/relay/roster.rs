@@ -3,13 +3,14 @@
 //!
 //! *Invariant:* an entry is written by the host on which its agent runs, and by nobody else. An entry with `host` is a copy.
 
+use super::own_entries::{HostEntry, OwnEntries, runs_here};
 use super::{RelayError, link::Recipient, placements::KnownPlacements};
 use crate::store::relay::HostIdentity;
-use crate::store::{Fsync, TeamDir, liveness, roster};
+use crate::store::{Fsync, TeamDir, roster};
 use crate::wire::carried::{HostName, ValueVersion};
 use crate::wire::roster::{Lead, Member, Roster, StartedBy};
 use crate::wire::{AgentName, WallTime, WithUnknownFields};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,35 +28,12 @@ pub fn parse_member_key(key: &str) -> Option<(HostName, AgentName)> {
     Some((HostName::parse(host).ok()?, AgentName::mailbox(name).ok()?))
 }
 
-/// One member, as its host tells the others of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct HostEntry {
-    /// Whether its process is alive.
-    pub alive: bool,
-    /// Its entry in the roster of its host.
-    pub entry: Value,
-    /// The version of what is told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<ValueVersion>,
-}
-
-impl HostEntry {
-    fn has_changed_from(&self, told: Option<&Self>) -> bool {
-        told.is_none_or(|told| (told.alive, &told.entry) != (self.alive, &self.entry))
-    }
-}
-
 /// The entries of all hosts.
 #[derive(Debug)]
 pub struct RosterMirror {
     dir: TeamDir,
     host: HostName,
-    /// The version of what this host has told last.
-    version: ValueVersion,
-    /// The entries of this host, as they were read last.
-    own: BTreeMap<AgentName, HostEntry>,
-    /// The names whose entries the others do not know as they are, or not that they are gone.
-    untold: BTreeSet<AgentName>,
+    own: OwnEntries,
     others: BTreeMap<HostName, OtherHost>,
     placements: KnownPlacements,
 }
@@ -108,16 +86,13 @@ impl RosterMirror {
 
     /// Creates the same, which goes by these placements.
     pub fn sharing(dir: TeamDir, identity: &HostIdentity, placements: KnownPlacements) -> Self {
-        let HostIdentity { host, epoch, starts, .. } = identity;
-        let version = ValueVersion { epoch: epoch.clone(), start: *starts, number: 0 };
-        let (own, untold, others) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Self { dir, host: host.clone(), version, own, untold, others, placements }
+        let own = OwnEntries::new(dir.clone(), identity);
+        Self { dir, host: identity.host.clone(), own, others: BTreeMap::new(), placements }
     }
 
     /// Returns the version of the next value that this host tells.
     pub fn next_version(&mut self) -> ValueVersion {
-        self.version.number += 1;
-        self.version.clone()
+        self.own.next_version()
     }
 
     /// Returns the entries of this host that the others do not know yet, each with its name; `None` for one that is gone.
@@ -125,35 +100,28 @@ impl RosterMirror {
     /// # Errors
     /// The roster or a life lock cannot be read.
     pub fn news(&mut self) -> Result<Vec<(AgentName, Option<HostEntry>)>, RelayError> {
-        let now = own_entries(&self.dir)?;
-        let mut news = Vec::new();
-        for (name, entry) in &now {
-            if self.untold.contains(name) || entry.has_changed_from(self.own.get(name)) {
-                let version = Some(self.next_version());
-                news.push((name.clone(), Some(HostEntry { version, ..entry.clone() })));
-            }
-        }
-        self.untold.extend(self.own.keys().cloned());
-        let gone = self.untold.iter().filter(|name| !now.contains_key(name));
-        news.extend(gone.map(|name| (name.clone(), None)));
-        (self.own, self.untold) = (now, BTreeSet::new());
-        Ok(news)
-    }
-
-    /// Notes that the others may know nothing: all entries of this host are news again.
-    pub fn tell_all_again(&mut self) {
-        self.untold.extend(self.own.keys().cloned());
+        self.own.news()
     }
 
     /// Notes that the others may not know one entry as it is. It stays among the names of this host.
     pub fn tell_again(&mut self, name: &AgentName) {
-        self.untold.insert(name.clone());
+        self.own.tell_again(name);
+    }
+
+    /// Notes that all values of the bucket are read now: what it had before of this host does not count.
+    pub fn begin_reading(&mut self) {
+        self.own.begin_reading();
+    }
+
+    /// Notes that all values were read. The entries of this host that the bucket does not have as they were told are news again.
+    pub fn end_reading(&mut self) {
+        self.own.end_reading();
     }
 
     /// Notes what a host tells of its member, unless it is older than what is known.
     pub fn note(&mut self, host: &HostName, name: &AgentName, entry: HostEntry) {
         if *host == self.host {
-            return;
+            return self.own.note(name, entry.version);
         }
         let entries = &mut self.others.entry(host.clone()).or_default().entries;
         let known = entries.get(name).and_then(|known| known.version.as_ref());
@@ -188,24 +156,23 @@ impl RosterMirror {
 
     /// Returns the names of the members of this host, also of those whose entries are not told yet.
     pub fn own_names(&self) -> BTreeSet<String> {
-        self.own.keys().map(ToString::to_string).collect()
+        self.own.names()
     }
 
     /// Returns the agents of this host that are alive, as the others know them.
     pub fn living(&self) -> Vec<&AgentName> {
-        let is_told = |name: &&AgentName| self.is_alive_here(name) && !self.untold.contains(*name);
-        self.own.keys().filter(is_told).collect()
+        self.own.living()
     }
 
     /// Whether an agent of this host was alive when the roster was read last.
     pub fn is_alive_here(&self, name: &AgentName) -> bool {
-        self.own.get(name).is_some_and(|own| own.alive)
+        self.own.is_alive(name)
     }
 
     /// Whether an agent of this host was started by the order of a lead on another one.
     pub fn is_ordered(&self, name: &AgentName) -> bool {
         let has_lead = self.is_alive_here(&AgentName::lead());
-        let started_by = self.own.get(name).and_then(|own| own.entry.get("started_by"));
+        let started_by = self.own.field(name, "started_by");
         let started_by = started_by.and_then(|by| StartedBy::deserialize(by).ok());
         !has_lead && started_by == Some(StartedBy::Lead)
     }
@@ -342,35 +309,6 @@ impl RosterMirror {
 /// Whether a value of a host is older than the one that is known: the carrier was put back to an earlier state.
 fn is_outdated(told: Option<&ValueVersion>, known: Option<&ValueVersion>) -> bool {
     told.zip(known).is_some_and(|(told, known)| told.is_before(known))
-}
-
-/// Whether an agent of this name runs on this host. A command holds the name for a moment, and is none.
-fn runs_here(dir: &TeamDir, name: &AgentName) -> Result<bool, RelayError> {
-    Ok(match liveness::probe(dir, name)? {
-        liveness::Liveness::Alive(Some(record)) => record.host.is_empty() && !record.is_command,
-        liveness::Liveness::Alive(None) => true,
-        liveness::Liveness::Dead => false,
-    })
-}
-
-/// Returns the entries of the agents of this host.
-fn own_entries(dir: &TeamDir) -> Result<BTreeMap<AgentName, HostEntry>, RelayError> {
-    let roster = roster::read(dir)?;
-    let mut own = BTreeMap::new();
-    let mut add = |name: AgentName, entry: Value| -> Result<(), RelayError> {
-        let alive = runs_here(dir, &name)?;
-        own.insert(name, HostEntry { alive, entry, version: None });
-        Ok(())
-    };
-    if let Some(lead) = roster.lead.as_ref().filter(|lead| lead.host.is_none()) {
-        add(AgentName::lead(), serde_json::to_value(lead)?)?;
-    }
-    for member in roster.members.iter().filter(|member| member.host.is_none()) {
-        if let Ok(name) = AgentName::member(&member.name) {
-            add(name, serde_json::to_value(member)?)?;
-        }
-    }
-    Ok(own)
 }
 
 /// Returns the lead of another host as the rosters of the others have it.

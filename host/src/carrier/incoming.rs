@@ -91,8 +91,9 @@ pub enum Incoming {
         /// The message as it was sent.
         body: Bytes,
     },
-    /// A value of the bucket. The own changes come, too. All values come again whenever the watch is opened again, for
-    /// example after each reconnection.
+    /// The values of the bucket are read from its beginning, for example after each reconnection. All of them come again.
+    ValuesBegin,
+    /// A value of the bucket. The own changes come, too.
     Value {
         /// The key.
         key: String,
@@ -101,10 +102,10 @@ pub enum Incoming {
         /// The revision, for `Carrier::update`. It starts at 1 in each bucket.
         revision: u64,
     },
-    /// All values that the bucket has were reported since the watch was opened.
+    /// All values that the bucket has were reported since the reading has begun.
     AllValues,
     /// The server lost the bucket and it was made anew, by this host or another one, while this carrier ran. The owners
-    /// put their values again. What it holds already, and `AllValues`, follow.
+    /// put their values again. The values that it holds already follow, from `ValuesBegin` to `AllValues`.
     BucketMadeAnew,
 }
 

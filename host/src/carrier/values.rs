@@ -114,6 +114,9 @@ impl<'a> ValueWatch<'a> {
     ) -> ReadEnd {
         let mut storage = self.shared.watch_storage();
         let Ok(messages) = consumer.messages().await else { return ReadEnd::Failed };
+        if let Err(end) = self.send(Incoming::ValuesBegin).await {
+            return end;
+        }
         let mut messages = messages.ready_chunks(MOST_TOGETHER);
         if let Err(end) = self.tell_if_complete(0).await {
             return end;

@@ -22,9 +22,11 @@ pub(crate) enum PresenceEvent {
         /// Its revision.
         revision: u64,
     },
+    /// All values are given, from now on.
+    ValuesBegin,
     /// All values were given.
     AllValues,
-    /// The carrier had lost the values.
+    /// The carrier had lost the values. Those that it has follow.
     ValuesLost,
     /// A sign of life.
     Beat {
@@ -96,6 +98,14 @@ pub(super) struct HostValue {
     /// The version of this description.
     #[serde(default)]
     pub(super) told: Option<ValueVersion>,
+}
+
+/// The description of this host that it has told last.
+#[derive(Debug, Default)]
+pub(super) struct ToldHost {
+    pub(super) version: Option<ValueVersion>,
+    /// Its revision at the carrier; 0 if that is not known.
+    pub(super) revision: u64,
 }
 
 pub(super) struct HeardHost {

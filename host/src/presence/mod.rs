@@ -3,27 +3,25 @@
 
 mod events;
 mod telling;
+mod values;
 
 pub(crate) use events::{NameLost, PresenceEvent};
 
-use crate::carrier::{Carrier, StoredValue};
+use crate::carrier::Carrier;
 use crate::copies::ListVersion;
 use crate::give_ups::{HostGiveUps, HostStates};
 use crate::inbound::InboundEvent;
 use crate::name_claims::{NameClaims, PlaceOutcome};
 use crate::offload::offload;
 use crate::outbound::OutboundEvent;
-use crate::trust::{NotTrusted, Trust};
+use crate::trust::Trust;
 use crate::withdrawals::Withdrawals;
 use agent_team::bus::Bus;
-use agent_team::relay::{
-    HostEntry, HostState, KnownPlacements, RosterMirror, WaitingLines, parse_member_key,
-};
+use agent_team::relay::{HostState, KnownPlacements, RosterMirror, WaitingLines};
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
-use agent_team::wire::AgentName;
 use agent_team::wire::carried::{HostName, RELAY_PROTOCOL, ValueVersion};
-use events::{Beat, HeardHost, HostValue};
+use events::{Beat, HeardHost, ToldHost};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -88,8 +86,9 @@ pub(crate) struct PresenceTask {
     hosts: BTreeMap<HostName, HeardHost>,
     /// The names of the own members that the other hosts know.
     named: Option<BTreeSet<String>>,
-    /// The version of what this host has told last.
-    told: Option<ValueVersion>,
+    told: ToldHost,
+    /// The version of that which the carrier has given since its values are read.
+    told_in_reading: Option<ValueVersion>,
     has_changed: bool,
     noted: Noted,
     /// The time at which the roster may be written again.
@@ -138,7 +137,8 @@ impl PresenceTask {
             mirror,
             hosts: BTreeMap::new(),
             named: None,
-            told: None,
+            told: ToldHost::default(),
+            told_in_reading: None,
             // The members that the roster names from before get their mailboxes at once.
             has_changed: true,
             noted: Noted::default(),
@@ -207,6 +207,7 @@ impl PresenceTask {
                 }
                 PresenceEvent::Claim(claim) => claims.push(claim),
                 event @ (PresenceEvent::Connected
+                | PresenceEvent::ValuesBegin
                 | PresenceEvent::AllValues
                 | PresenceEvent::ValuesLost
                 | PresenceEvent::Beat { .. }
@@ -249,12 +250,12 @@ impl PresenceTask {
     async fn handle(&mut self, event: PresenceEvent) -> Result<(), NameLost> {
         match event {
             PresenceEvent::Connected | PresenceEvent::Tasks => self.send_beat(false).await,
+            PresenceEvent::ValuesBegin => self.begin_reading(),
             // The server has forgotten them.
             PresenceEvent::ValuesLost => {
                 self.names.forgotten();
                 self.give_ups.forgotten();
                 self.withdrawals.forgotten();
-                self.tell_all().await;
             }
             PresenceEvent::AllValues => {
                 self.take_name().await?;
@@ -262,7 +263,7 @@ impl PresenceTask {
                     self.write_after = Instant::now();
                 }
                 self.send_beat(false).await;
-                self.tell_all().await;
+                self.tell_missing().await;
                 self.settle_give_ups().await;
                 self.withdrawals.settle(&self.carrier).await;
             }
@@ -305,75 +306,6 @@ impl PresenceTask {
         drop(self.inbound.send(InboundEvent::Named));
         drop(self.outbound.send(OutboundEvent::Named));
         Ok(())
-    }
-
-    /// Notes a value of the carrier. One that its owner has not signed counts for nothing; the owner puts it again.
-    async fn note(
-        &mut self,
-        key: &str,
-        value: &StoredValue,
-        revision: u64,
-    ) -> Result<(), NameLost> {
-        // A value that nobody has signed may come again and again: it is put right with the next sign of life.
-        let is_signed = value.of(self.withdrawals.authority()).is_some();
-        if self.names.note(key, value, revision) {
-            // Of two hosts, the entry of that one counts on which the name was placed last.
-            self.has_changed = true;
-            self.noted.names |= is_signed;
-        } else if let Some(host) = self.give_ups.note(key, value) {
-            if host == self.identity.host {
-                // A later word of this host makes it void.
-                self.named = None;
-            }
-            self.noted.give_ups |= is_signed;
-        } else if let Some((host, name)) = parse_member_key(key) {
-            self.note_member(&host, &name, value);
-        } else if let Some(Ok(host)) = key.strip_prefix(HOST_KEY).map(HostName::parse) {
-            self.note_host(&host, value);
-        } else if self.withdrawals.note(key, value).await {
-            return Err(NameLost::Withdrawn(self.identity.host.clone()));
-        }
-        Ok(())
-    }
-
-    fn note_member(&mut self, host: &HostName, name: &AgentName, value: &StoredValue) {
-        let entry = value.of(host).and_then(|it| serde_json::from_slice::<HostEntry>(it).ok());
-        let is_own = *host == self.identity.host;
-        // A member that is gone is missing among the names of its host.
-        if let (Some(mirror), Some(entry)) = (&mut self.mirror, entry) {
-            mirror.note(host, name, entry);
-        } else if let (Some(mirror), true, StoredValue::Untrusted(_)) =
-            (&mut self.mirror, is_own, value)
-        {
-            mirror.tell_again(name);
-            self.named = None;
-        }
-        self.has_changed |= !is_own;
-    }
-
-    fn note_host(&mut self, host: &HostName, value: &StoredValue) {
-        let is_own = *host == self.identity.host;
-        let Some(signed) = value.of(host) else {
-            self.sees_other_team |=
-                matches!(value, StoredValue::Untrusted(NotTrusted::Certificate));
-            if is_own {
-                self.named = None;
-            }
-            return;
-        };
-        let value = serde_json::from_slice::<HostValue>(signed).ok();
-        if is_own {
-            // Somebody has put back what this host has told before.
-            if value.and_then(|value| value.told) != self.told {
-                self.named = None;
-            }
-            return;
-        }
-        if let (Some(value), Some(mirror)) = (&value, &mut self.mirror) {
-            mirror.note_names(host, value.members.clone(), value.told.clone());
-        }
-        self.host(host).value = value;
-        self.has_changed = true;
     }
 
     /// Returns a host. One that is new is away only after as many missed signs of life as another.

@@ -1,6 +1,6 @@
 //! The news of this host for the others: that it lives, and its members.
 
-use super::events::{Beat, BeatNumber, HostValue};
+use super::events::{Beat, BeatNumber, HostValue, ToldHost};
 use super::{HOST_KEY, PresenceTask};
 use crate::VERSION;
 use crate::offload::offload;
@@ -48,16 +48,22 @@ impl PresenceTask {
         let Ok(value) = serde_json::to_vec(&value) else { return };
         let key = format!("{HOST_KEY}{}", self.identity.host);
         match self.carrier.put(&key, value.into()).await {
-            Ok(_) => (self.named, self.told) = (Some(members), told),
+            Ok(revision) => {
+                self.named = Some(members);
+                self.told = ToldHost { version: told, revision };
+            }
             Err(why) => tracing::info!(%why, "this host is not made known"),
         }
     }
 
-    pub(super) async fn tell_all(&mut self) {
+    /// Tells the other hosts what the carrier does not have as this one has told it, once all values are read.
+    pub(super) async fn tell_missing(&mut self) {
         if let Some(mirror) = &mut self.mirror {
-            mirror.tell_all_again();
+            mirror.end_reading();
         }
-        self.named = None;
+        if self.told.version != self.told_in_reading {
+            self.named = None;
+        }
         self.tell().await;
     }
 

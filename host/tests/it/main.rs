@@ -39,6 +39,7 @@ mod rig;
 mod slow_link;
 mod ssh;
 mod tasks;
+mod told_again;
 mod traffic;
 mod trust;
 mod views;

@@ -1,0 +1,160 @@
+//! The news of this host for the others: its own members, and which of their entries the bucket does not have.
+
+use super::RelayError;
+use crate::store::relay::HostIdentity;
+use crate::store::{TeamDir, liveness, roster};
+use crate::wire::AgentName;
+use crate::wire::carried::ValueVersion;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One member, as its host tells the others of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostEntry {
+    /// Whether its process is alive.
+    pub alive: bool,
+    /// Its entry in the roster of its host.
+    pub entry: Value,
+    /// The version of what is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<ValueVersion>,
+}
+
+impl HostEntry {
+    /// Whether both tell the same of the agent, whatever their versions.
+    fn is_same_agent(&self, other: &Self) -> bool {
+        (other.alive, &other.entry) == (self.alive, &self.entry)
+    }
+}
+
+/// The entries of this host.
+#[derive(Debug)]
+pub(super) struct OwnEntries {
+    dir: TeamDir,
+    /// The version of what was told last.
+    version: ValueVersion,
+    /// The entries as they were read last, each with the version with which it was told.
+    entries: BTreeMap<AgentName, HostEntry>,
+    /// The names whose entries the others do not know as they are, or not that they are gone.
+    untold: BTreeSet<AgentName>,
+    /// The versions that the bucket has given since a reading of all its values began; `None` if there is none.
+    reading: Option<BTreeMap<AgentName, Option<ValueVersion>>>,
+}
+
+impl OwnEntries {
+    /// Creates those of a host that has told nothing yet.
+    pub(super) fn new(dir: TeamDir, identity: &HostIdentity) -> Self {
+        let HostIdentity { epoch, starts, .. } = identity;
+        let version = ValueVersion { epoch: epoch.clone(), start: *starts, number: 0 };
+        Self { dir, version, entries: BTreeMap::new(), untold: BTreeSet::new(), reading: None }
+    }
+
+    /// Returns the version of the next value that this host tells.
+    pub(super) fn next_version(&mut self) -> ValueVersion {
+        self.version.number += 1;
+        self.version.clone()
+    }
+
+    /// Returns the entries that the others do not know yet, each with its name; `None` for one that is gone.
+    ///
+    /// # Errors
+    /// The roster or a life lock cannot be read.
+    pub(super) fn news(&mut self) -> Result<Vec<(AgentName, Option<HostEntry>)>, RelayError> {
+        let mut now = read(&self.dir)?;
+        let mut news = Vec::new();
+        for (name, entry) in &mut now {
+            let told = self.entries.get(name).filter(|told| told.is_same_agent(entry));
+            match told.filter(|_| !self.untold.contains(name)) {
+                Some(told) => entry.version.clone_from(&told.version),
+                None => {
+                    entry.version = Some(self.next_version());
+                    news.push((name.clone(), Some(entry.clone())));
+                }
+            }
+        }
+        self.untold.extend(self.entries.keys().cloned());
+        let gone = self.untold.iter().filter(|name| !now.contains_key(name));
+        news.extend(gone.map(|name| (name.clone(), None)));
+        (self.entries, self.untold) = (now, BTreeSet::new());
+        Ok(news)
+    }
+
+    /// Notes that the others may not know one entry as it is. It stays among the names of this host.
+    pub(super) fn tell_again(&mut self, name: &AgentName) {
+        self.untold.insert(name.clone());
+    }
+
+    /// Notes that all values of the bucket are read now: what it had before does not count.
+    pub(super) fn begin_reading(&mut self) {
+        self.reading = Some(BTreeMap::new());
+    }
+
+    /// Notes the version of an entry that the bucket has.
+    pub(super) fn note(&mut self, name: &AgentName, version: Option<ValueVersion>) {
+        if let Some(reading) = &mut self.reading {
+            reading.insert(name.clone(), version);
+        }
+    }
+
+    /// Notes that all values were read. The entries that the bucket does not have as they were told are news again.
+    pub(super) fn end_reading(&mut self) {
+        let reading = self.reading.take().unwrap_or_default();
+        let is_there =
+            |(name, entry): &(&AgentName, &HostEntry)| reading.get(*name) == Some(&entry.version);
+        let missing = self.entries.iter().filter(|own| !is_there(own)).map(|(name, _)| name);
+        self.untold.extend(missing.cloned());
+        let gone = reading.into_keys().filter(|name| !self.entries.contains_key(name));
+        self.untold.extend(gone);
+    }
+
+    /// Returns the names, also of those that are not told yet.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        self.entries.keys().map(ToString::to_string).collect()
+    }
+
+    /// Returns the agents that are alive, as the others know them.
+    pub(super) fn living(&self) -> Vec<&AgentName> {
+        let is_told = |name: &&AgentName| self.is_alive(name) && !self.untold.contains(*name);
+        self.entries.keys().filter(is_told).collect()
+    }
+
+    /// Whether an agent was alive when the roster was read last.
+    pub(super) fn is_alive(&self, name: &AgentName) -> bool {
+        self.entries.get(name).is_some_and(|own| own.alive)
+    }
+
+    /// Returns a value of an entry of the roster.
+    pub(super) fn field(&self, name: &AgentName, field: &str) -> Option<&Value> {
+        self.entries.get(name)?.entry.get(field)
+    }
+}
+
+/// Whether an agent of this name runs on this host. A command holds the name for a moment, and is none.
+pub(super) fn runs_here(dir: &TeamDir, name: &AgentName) -> Result<bool, RelayError> {
+    Ok(match liveness::probe(dir, name)? {
+        liveness::Liveness::Alive(Some(record)) => record.host.is_empty() && !record.is_command,
+        liveness::Liveness::Alive(None) => true,
+        liveness::Liveness::Dead => false,
+    })
+}
+
+/// Returns the entries of the agents of this host.
+fn read(dir: &TeamDir) -> Result<BTreeMap<AgentName, HostEntry>, RelayError> {
+    let roster = roster::read(dir)?;
+    let mut own = BTreeMap::new();
+    let mut add = |name: AgentName, entry: Value| -> Result<(), RelayError> {
+        let alive = runs_here(dir, &name)?;
+        own.insert(name, HostEntry { alive, entry, version: None });
+        Ok(())
+    };
+    if let Some(lead) = roster.lead.as_ref().filter(|lead| lead.host.is_none()) {
+        add(AgentName::lead(), serde_json::to_value(lead)?)?;
+    }
+    for member in roster.members.iter().filter(|member| member.host.is_none()) {
+        if let Ok(name) = AgentName::member(&member.name) {
+            add(name, serde_json::to_value(member)?)?;
+        }
+    }
+    Ok(own)
+}
