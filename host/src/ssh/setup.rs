@@ -15,6 +15,9 @@ const LOOK_WITHIN: Duration = Duration::from_secs(30);
 /// The time for the copy of a program.
 const COPY_WITHIN: Duration = Duration::from_secs(600);
 
+/// The exit code of `ssh` if it has failed itself (ssh(1), EXIT STATUS).
+const SSH_FAILED: i32 = 255;
+
 /// The programs that a host needs.
 const PROGRAMS: [&str; 2] = ["team-host", "team"];
 
@@ -69,6 +72,11 @@ pub(crate) async fn look(ssh: &Ssh, destination: &str) -> Result<RemoteHost, Hos
         .ok_or_else(|| HostFailure::usage(what, reason(&output), try_by_hand(destination)))
 }
 
+/// Whether the connection of a command broke, instead of the command.
+fn is_cut_off(output: &Output) -> bool {
+    output.status.code() == Some(SSH_FAILED)
+}
+
 /// Returns the reason for which a command on another host failed.
 fn reason(output: &Output) -> String {
     match &*last_line(&output.stderr) {
@@ -116,14 +124,22 @@ pub(crate) async fn set_up(
     let make =
         format!("mkdir -p -- {0} && cd -- {0} && {1} --version", quoted(folder), quoted(&program));
     let command = format!("sh -c {}", quoted(&make));
-    let made = ssh.run(destination, &command, Input::Text(String::new()), LOOK_WITHIN).await;
+    let make = || ssh.run(destination, &command, Input::Text(String::new()), LOOK_WITHIN);
     let what = format!("{destination} cannot be set up");
+    let mut made = make().await;
+    if made.as_ref().is_ok_and(is_cut_off) {
+        made = make().await;
+    }
     let made = made.map_err(|why| HostFailure::of(&*what, &why, try_by_hand(destination)))?;
     if !made.status.success() {
-        let hint = format!(
-            "choose another folder there with --folder, or build the programs there: {}",
-            how_to_build()
-        );
+        let hint = if is_cut_off(&made) {
+            try_by_hand(destination)
+        } else {
+            format!(
+                "choose another folder there with --folder, or build the programs there: {}",
+                how_to_build()
+            )
+        };
         return Err(HostFailure::usage(what, reason(&made), hint));
     }
     Ok((program, copied))
