@@ -11,7 +11,7 @@ use crate::carrier::Carrier;
 use crate::copies::ListVersion;
 use crate::give_ups::{HostGiveUps, HostStates};
 use crate::inbound::InboundEvent;
-use crate::name_claims::{NameClaims, PlaceOutcome};
+use crate::name_claims::{NameClaims, NamesAnswered, PlaceOutcome};
 use crate::offload::offload;
 use crate::outbound::OutboundEvent;
 use crate::trust::Trust;
@@ -173,6 +173,8 @@ impl PresenceTask {
                     self.handle_all(some.drain(..)).await?;
                 }
                 () = wake.notified() => self.tell().await,
+                answered = self.names.answers() => self.note_answers(answered).await,
+                () = std::future::ready(()), if self.names.has_waiting() => self.answer_claims().await,
                 () = tokio::time::sleep(next_beat) => self.beat().await,
                 () = tokio::time::sleep(until_write), if self.has_changed => self.write().await,
             }
@@ -198,14 +200,13 @@ impl PresenceTask {
         &mut self,
         events: impl Iterator<Item = PresenceEvent>,
     ) -> Result<(), NameLost> {
-        let mut claims = Vec::new();
         for event in events {
             match event {
                 PresenceEvent::Value { key, value, revision } => {
                     self.note(&key, &value, revision).await?;
                     self.wait_for_values();
                 }
-                PresenceEvent::Claim(claim) => claims.push(claim),
+                PresenceEvent::Claim(claim) => self.names.note_claim(claim),
                 event @ (PresenceEvent::Connected
                 | PresenceEvent::ValuesBegin
                 | PresenceEvent::AllValues
@@ -221,10 +222,20 @@ impl PresenceTask {
             }
         }
         self.settle_noted().await;
-        if let (Some(mirror), false) = (&self.mirror, claims.is_empty()) {
-            self.names.answer(claims, &self.carrier, mirror).await;
-        }
         Ok(())
+    }
+
+    /// Answers, as the authority, some of the hosts that ask for the places of names.
+    async fn answer_claims(&mut self) {
+        if let Some(mirror) = &self.mirror {
+            self.names.answer_some(&self.carrier, mirror).await;
+        }
+    }
+
+    async fn note_answers(&mut self, answered: NamesAnswered) {
+        if self.names.note_answers(answered).await {
+            self.settle_names().await;
+        }
     }
 
     /// Puts the next rewrite of the roster off while the first values come.
@@ -356,6 +367,7 @@ impl PresenceTask {
         } else {
             tracing::info!(%host, "a host is heard");
             drop(self.outbound.send(OutboundEvent::Heard(Some(host.clone()))));
+            self.names.heard(host);
         }
     }
 

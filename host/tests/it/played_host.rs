@@ -46,7 +46,8 @@ pub(crate) async fn tell_member(carrier: &Carrier, host: &HostName, name: &Agent
 /// Has the authority place a name on the host.
 pub(crate) async fn claim_name(carrier: &Carrier, host: &HostName, name: &AgentName) {
     let placement = Placement::new(host.clone(), 1);
-    let claim = json!({"v": RELAY_PROTOCOL, "name": name.as_str(), "placement": placement});
+    let wanted = json!({"name": name.as_str(), "placement": placement});
+    let claim = json!({"v": RELAY_PROTOCOL, "names": [wanted]});
     let claim = serde_json::to_vec(&claim).unwrap();
     until_done(|| carrier.request_claim(claim.clone().into())).await;
 }

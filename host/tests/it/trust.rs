@@ -332,9 +332,10 @@ async fn refused_by_hosts(attacker: &mut Attacker) {
     let why = answer["answer"]["why"].as_str().unwrap();
     assert!(why.contains("obeys no orders of gpu2"), "{answer}");
     for (name, host) in [("lead", "gpu2"), ("eve", "gpu1"), ("alice", "gpu2"), ("carol", "gpu2")] {
-        let claim = json!({"v": 1, "name": name, "placement": {"host": host, "term": 9}});
+        let wanted = json!({"name": name, "placement": {"host": host, "term": 9}});
+        let claim = json!({"v": 1, "names": [wanted]});
         let answer = ask("t.demo.claim.ann.gpu2", claim.to_string().as_bytes()).await;
-        assert_eq!(answer["answer"], "refused", "{name}: {answer}");
+        assert_eq!(answer["answers"][0]["answer"], "refused", "{name}: {answer}");
     }
     // It would have another host sign something for another place.
     let stolen =

@@ -2,7 +2,15 @@
 //!
 //! The authority of the team alone places names, by compare-and-swap at the carrier; the other hosts ask it.
 
-use crate::carrier::{Carrier, CarrierError, Reply, StoredValue};
+mod answering;
+mod asking;
+mod question;
+mod waiting;
+
+pub(crate) use asking::NamesAnswered;
+pub(crate) use waiting::ReceivedClaim;
+
+use crate::carrier::{Carrier, CarrierError, StoredValue};
 use crate::offload::offload;
 use crate::trust::Trust;
 use agent_team::bus::Bus;
@@ -12,14 +20,15 @@ use agent_team::relay::{
 };
 use agent_team::store::relay::{own_names, placements, write_own_names, write_placements};
 use agent_team::wire::AgentName;
-use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
-use bytes::Bytes;
+use agent_team::wire::carried::HostName;
+use asking::Asking;
 use futures_util::future::join_all;
-use serde::{Deserialize, Serialize};
+use question::{Placed, StepFailure, ask};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
+use waiting::WaitingQuestions;
 
 /// The time in which a host corrects what a forgetful carrier says of its names: some signs of life.
 const CORRECTED_WITHIN: Duration = Duration::from_secs(5);
@@ -37,66 +46,6 @@ pub(crate) enum PlaceOutcome {
     Later(String),
 }
 
-/// The question of a host for the place of a name.
-#[derive(Debug, Serialize, Deserialize)]
-struct NameClaim {
-    v: u32,
-    name: String,
-    placement: Placement,
-}
-
-/// The answer of the authority.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "answer", rename_all = "snake_case")]
-enum ClaimAnswer {
-    /// The name has this place.
-    Placed {
-        /// The place.
-        placement: Placement,
-        /// Its revision at the carrier.
-        revision: u64,
-    },
-    /// It belongs to another host, or may not be placed.
-    Refused {
-        /// The reason.
-        why: String,
-    },
-    /// It may be placed later.
-    Later {
-        /// The reason.
-        why: String,
-    },
-}
-
-/// A question that another host has asked this one, the authority.
-pub(crate) struct ReceivedClaim {
-    pub(crate) from: HostName,
-    pub(crate) body: Bytes,
-    /// The way back.
-    pub(crate) reply: Reply,
-}
-
-/// A claim that may be met, with the step for it, if one is needed; else the reason for which it is refused.
-type Judgement = Result<(AgentName, Option<NameStep>), String>;
-
-/// The place that a name has got.
-struct Placed {
-    name: AgentName,
-    placement: Placement,
-    revision: u64,
-}
-
-/// The reason for which a name was not placed.
-#[derive(Debug, thiserror::Error)]
-enum StepFailure {
-    #[error("another host was faster")]
-    OtherWasFaster,
-    #[error("{0}")]
-    Refused(String),
-    #[error("the name is not placed: {0}")]
-    Unanswered(String),
-}
-
 /// The claims of this host.
 pub(crate) struct NameClaims {
     host: HostName,
@@ -111,6 +60,10 @@ pub(crate) struct NameClaims {
     doubtful: BTreeMap<AgentName, Instant>,
     /// The names that are to be taken back, each with the host on which its agent has not started in time.
     taking_back: BTreeMap<AgentName, HostName>,
+    /// The question of this host that is on its way to the authority.
+    asking: Asking,
+    /// The questions of other hosts that this one, the authority, has not answered yet.
+    waiting: WaitingQuestions,
     /// The agents that are being ended.
     ending: Arc<Mutex<BTreeSet<AgentName>>>,
 }
@@ -140,9 +93,19 @@ impl NameClaims {
             places.restore(known.clone());
             placed = (places.all() == known).then(|| places.changes());
         }
-        let (doubtful, taking_back) = (BTreeMap::new(), BTreeMap::new());
-        let ending = Arc::default();
-        Self { host, trust, places, bus, recorded, placed, doubtful, taking_back, ending }
+        Self {
+            host,
+            trust,
+            places,
+            bus,
+            recorded,
+            placed,
+            doubtful: BTreeMap::new(),
+            taking_back: BTreeMap::new(),
+            asking: Asking::new(),
+            waiting: WaitingQuestions::default(),
+            ending: Arc::default(),
+        }
     }
 
     /// Notes a value of the carrier; returns whether it was the place of a name. Only the authority places names.
@@ -166,7 +129,7 @@ impl NameClaims {
     }
 
     /// Brings the living agents of this host and the placements in agreement. A claim that fails is made again by the next
-    /// call.
+    /// call. What the authority is asked is noted by [`Self::note_answers`].
     pub(crate) async fn settle(&mut self, carrier: &Carrier, mirror: &RosterMirror) {
         let mut steps = self.places.steps(mirror);
         let is_displaced = |name: &AgentName| {
@@ -183,27 +146,51 @@ impl NameClaims {
                 self.end(displaced);
             }
         }
-        for some in steps.chunks(AT_ONCE) {
-            let taken = self.take_all(some.iter().cloned().map(Some), carrier).await;
-            // Nor would the next ones be answered: signs of life must not wait for them.
-            let mut is_answered = true;
-            for (step, taken) in some.iter().zip(taken) {
-                match taken {
-                    Ok(()) => tell_of_move(step),
-                    // Its claim comes as a value.
-                    Err(StepFailure::OtherWasFaster) => {}
-                    Err(why) => {
-                        tracing::info!(%why, "a name is not claimed yet");
-                        is_answered &= !matches!(why, StepFailure::Unanswered(_));
-                    }
+        if self.is_authority() {
+            for some in steps.chunks(AT_ONCE) {
+                let taken = self.take_all(some.iter().cloned().map(Some), carrier).await;
+                // Nor would the next ones be answered: signs of life must not wait for them.
+                if !tell_of_claims(some, taken) {
+                    break;
                 }
             }
-            if !is_answered {
-                break;
-            }
+        } else {
+            self.asking.ask(steps, carrier);
         }
         self.settle_taking_back(carrier, mirror).await;
         self.record().await;
+    }
+
+    /// Waits for the answers of the authority to the question of this host that is on its way.
+    pub(crate) async fn answers(&mut self) -> NamesAnswered {
+        self.asking.answers().await
+    }
+
+    /// Notes the answers. Returns whether there are names that the question had no room for.
+    pub(crate) async fn note_answers(&mut self, answered: NamesAnswered) -> bool {
+        let NamesAnswered { steps, taken, is_more } = answered;
+        let has_placed = taken.iter().any(Result::is_ok);
+        let taken: Vec<_> = taken.into_iter().map(|taken| self.note_placed(taken)).collect();
+        self.asking.ended(tell_of_claims(&steps, taken));
+        self.record().await;
+        is_more && has_placed
+    }
+
+    /// Notes that a host is heard that was not.
+    pub(crate) fn heard(&mut self, host: &HostName) {
+        if host == self.trust.authority() {
+            self.asking.resume();
+        }
+    }
+
+    /// Notes a question of another host.
+    pub(crate) fn note_claim(&mut self, claim: ReceivedClaim) {
+        self.waiting.add(claim);
+    }
+
+    /// Whether a host waits for an answer of this one.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Places a name on a host on which its agent is to start.
@@ -224,55 +211,6 @@ impl NameClaims {
             Err(StepFailure::Refused(why)) => PlaceOutcome::Refused(why),
             Err(why) => PlaceOutcome::Later(why.to_string()),
         }
-    }
-
-    /// Answers, as the authority, hosts that ask for the place of a name. What is placed is on disk before.
-    pub(crate) async fn answer(
-        &mut self,
-        claims: Vec<ReceivedClaim>,
-        carrier: &Carrier,
-        mirror: &RosterMirror,
-    ) {
-        let mut claims = claims.into_iter().peekable();
-        while claims.peek().is_some() {
-            let claims: Vec<_> = claims.by_ref().take(AT_ONCE).collect();
-            let judged: Vec<_> = claims.iter().map(|claim| self.judge(claim, mirror)).collect();
-            let steps = judged.iter().map(|judged| judged.as_ref()?.as_ref().ok()?.1.clone());
-            let taken = self.take_all(steps, carrier).await;
-            self.record().await;
-            for ((claim, judged), taken) in claims.into_iter().zip(judged).zip(taken) {
-                let Some(judged) = judged else { continue };
-                let answer = match judged {
-                    Err(why) => ClaimAnswer::Refused { why },
-                    Ok((name, _)) => match (taken, self.places.place_of(&name)) {
-                        (Ok(()), Some((placement, revision))) => {
-                            ClaimAnswer::Placed { placement, revision }
-                        }
-                        (Ok(()), None) => ClaimAnswer::Later { why: "it is not stored".into() },
-                        (Err(why), _) => ClaimAnswer::Later { why: why.to_string() },
-                    },
-                };
-                if let Ok(answer) = serde_json::to_vec(&answer) {
-                    drop(claim.reply.answer(answer.into()).await);
-                }
-            }
-        }
-    }
-
-    /// Judges a claim: the step that it takes, or the reason for which it is refused. `None` if nothing is answered.
-    fn judge(&self, claim: &ReceivedClaim, mirror: &RosterMirror) -> Option<Judgement> {
-        let by = &claim.from;
-        let NameClaim { v: RELAY_PROTOCOL, name, placement } =
-            serde_json::from_slice(&claim.body).ok()?
-        else {
-            tracing::warn!(%by, "what came is no claim of a name that this version knows");
-            return None;
-        };
-        Some(match AgentName::mailbox(&name) {
-            Ok(_) if !self.is_authority() => Err("this host is not the authority".to_owned()),
-            Ok(name) => self.places.claim((&name, placement), by, mirror).map(|step| (name, step)),
-            Err(why) => Err(why.to_string()),
-        })
     }
 
     /// Takes back a name that this host has placed on another one, where its agent has not started in time. It is tried again
@@ -329,12 +267,19 @@ impl NameClaims {
             }
         };
         let placed = join_all(steps.into_iter().map(place)).await;
-        let mut note = |placed: Option<Placed>| {
-            if let Some(Placed { name, placement, revision }) = placed {
-                self.places.note(name, Some(placement), revision);
-            }
+        let mut note = |placed: Result<Option<Placed>, StepFailure>| match placed {
+            Ok(Some(placed)) => self.note_placed(Ok(placed)),
+            Ok(None) => Ok(()),
+            Err(why) => Err(why),
         };
-        placed.into_iter().map(|placed| placed.map(&mut note)).collect()
+        placed.into_iter().map(&mut note).collect()
+    }
+
+    /// Notes the place that a name has got.
+    fn note_placed(&mut self, placed: Result<Placed, StepFailure>) -> Result<(), StepFailure> {
+        let Placed { name, placement, revision } = placed?;
+        self.places.note(name, Some(placement), revision);
+        Ok(())
     }
 
     /// Has a step taken; returns the place that follows.
@@ -347,7 +292,9 @@ impl NameClaims {
             }
         };
         if !self.is_authority() {
-            return ask_for(name, placement, carrier).await;
+            let unanswered = || StepFailure::Unanswered("there is no answer".into());
+            let placed = ask(vec![(name, placement)], carrier).await.pop();
+            return placed.unwrap_or_else(|| Err(unanswered()));
         }
         let failed = |why: &dyn std::error::Error| StepFailure::Unanswered(why.to_string());
         let value = serde_json::to_vec(&placement).map_err(|why| failed(&why))?;
@@ -408,21 +355,24 @@ impl NameClaims {
     }
 }
 
-/// Asks the authority for the place of a name.
-async fn ask_for(
-    name: AgentName,
-    placement: Placement,
-    carrier: &Carrier,
-) -> Result<Placed, StepFailure> {
-    let failed = |why: &dyn std::error::Error| StepFailure::Unanswered(why.to_string());
-    let claim = NameClaim { v: RELAY_PROTOCOL, name: name.to_string(), placement };
-    let question = serde_json::to_vec(&claim).map_err(|why| failed(&why))?;
-    let answer = carrier.request_claim(question.into()).await.map_err(|why| failed(&why))?;
-    match serde_json::from_slice(&answer).map_err(|why| failed(&why))? {
-        ClaimAnswer::Placed { placement, revision } => Ok(Placed { name, placement, revision }),
-        ClaimAnswer::Refused { why } => Err(StepFailure::Refused(why)),
-        ClaimAnswer::Later { why } => Err(StepFailure::Unanswered(why)),
+/// Tells of the outcomes of steps in the log. Returns whether all of them were answered.
+fn tell_of_claims(steps: &[NameStep], taken: Vec<Result<(), StepFailure>>) -> bool {
+    let (mut is_answered, mut failures) = (true, BTreeMap::<String, usize>::new());
+    for (step, taken) in steps.iter().zip(taken) {
+        match taken {
+            Ok(()) => tell_of_move(step),
+            // Its claim comes as a value.
+            Err(StepFailure::OtherWasFaster) => {}
+            Err(why) => {
+                is_answered &= !matches!(why, StepFailure::Unanswered(_));
+                *failures.entry(why.to_string()).or_default() += 1;
+            }
+        }
     }
+    for (why, names) in failures {
+        tracing::info!(names, %why, "names are not claimed yet");
+    }
+    is_answered
 }
 
 fn tell_of_move(step: &NameStep) {
