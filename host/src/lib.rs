@@ -36,6 +36,7 @@ mod outbound;
 mod own_server;
 mod parts;
 mod presence;
+mod retry_pause;
 mod run;
 mod serve;
 mod settings;

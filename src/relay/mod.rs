@@ -16,6 +16,8 @@ mod inbound;
 mod link;
 #[cfg(test)]
 mod move_tests;
+#[cfg(test)]
+mod name_tests;
 mod names;
 mod outbound;
 mod own_entries;

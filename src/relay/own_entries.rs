@@ -2,7 +2,8 @@
 
 use super::RelayError;
 use crate::store::relay::HostIdentity;
-use crate::store::{TeamDir, liveness, roster};
+use crate::store::roster::{Cached, OwnAgents};
+use crate::store::{TeamDir, liveness};
 use crate::wire::AgentName;
 use crate::wire::carried::ValueVersion;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,7 @@ impl HostEntry {
 #[derive(Debug)]
 pub(super) struct OwnEntries {
     dir: TeamDir,
+    roster: Cached<OwnAgents>,
     /// The version of what was told last.
     version: ValueVersion,
     /// The entries as they were read last, each with the version with which it was told.
@@ -47,7 +49,8 @@ impl OwnEntries {
     pub(super) fn new(dir: TeamDir, identity: &HostIdentity) -> Self {
         let HostIdentity { epoch, starts, .. } = identity;
         let version = ValueVersion { epoch: epoch.clone(), start: *starts, number: 0 };
-        Self { dir, version, entries: BTreeMap::new(), untold: BTreeSet::new(), reading: None }
+        let (entries, untold) = (BTreeMap::new(), BTreeSet::new());
+        Self { roster: Cached::of(&dir), dir, version, entries, untold, reading: None }
     }
 
     /// Returns the version of the next value that this host tells.
@@ -61,7 +64,7 @@ impl OwnEntries {
     /// # Errors
     /// The roster or a life lock cannot be read.
     pub(super) fn news(&mut self) -> Result<Vec<(AgentName, Option<HostEntry>)>, RelayError> {
-        let mut now = read(&self.dir)?;
+        let mut now = self.read()?;
         let mut news = Vec::new();
         for (name, entry) in &mut now {
             let told = self.entries.get(name).filter(|told| told.is_same_agent(entry));
@@ -80,9 +83,27 @@ impl OwnEntries {
         Ok(news)
     }
 
+    fn read(&mut self) -> Result<BTreeMap<AgentName, HostEntry>, RelayError> {
+        let OwnAgents { lead, members } = self.roster.current(&self.dir)?;
+        let lead = lead.iter().map(|lead| (AgentName::lead(), lead));
+        let members =
+            members.iter().filter_map(|(name, entry)| Some((AgentName::member(name).ok()?, entry)));
+        let mut own = BTreeMap::new();
+        for (name, entry) in lead.chain(members) {
+            let alive = runs_here(&self.dir, &name)?;
+            own.insert(name, HostEntry { alive, entry: entry.clone(), version: None });
+        }
+        Ok(own)
+    }
+
     /// Notes that the others may not know one entry as it is. It stays among the names of this host.
     pub(super) fn tell_again(&mut self, name: &AgentName) {
         self.untold.insert(name.clone());
+    }
+
+    /// Whether there are entries that the others may not know.
+    pub(super) fn has_untold(&self) -> bool {
+        !self.untold.is_empty()
     }
 
     /// Notes that all values of the bucket are read now: what it had before does not count.
@@ -90,10 +111,23 @@ impl OwnEntries {
         self.reading = Some(BTreeMap::new());
     }
 
-    /// Notes the version of an entry that the bucket has.
+    /// Notes the version of an entry that the bucket has. It may have it though that was not heard in time.
     pub(super) fn note(&mut self, name: &AgentName, version: Option<ValueVersion>) {
+        if self.entries.get(name).is_some_and(|own| own.version == version) {
+            self.untold.remove(name);
+        }
         if let Some(reading) = &mut self.reading {
             reading.insert(name.clone(), version);
+        }
+    }
+
+    /// Notes that the bucket has no entry of a name any more.
+    pub(super) fn note_removed(&mut self, name: &AgentName) {
+        if let Some(reading) = &mut self.reading {
+            reading.remove(name);
+        }
+        if self.entries.contains_key(name) {
+            self.untold.insert(name.clone());
         }
     }
 
@@ -137,24 +171,4 @@ pub(super) fn runs_here(dir: &TeamDir, name: &AgentName) -> Result<bool, RelayEr
         liveness::Liveness::Alive(None) => true,
         liveness::Liveness::Dead => false,
     })
-}
-
-/// Returns the entries of the agents of this host.
-fn read(dir: &TeamDir) -> Result<BTreeMap<AgentName, HostEntry>, RelayError> {
-    let roster = roster::read(dir)?;
-    let mut own = BTreeMap::new();
-    let mut add = |name: AgentName, entry: Value| -> Result<(), RelayError> {
-        let alive = runs_here(dir, &name)?;
-        own.insert(name, HostEntry { alive, entry, version: None });
-        Ok(())
-    };
-    if let Some(lead) = roster.lead.as_ref().filter(|lead| lead.host.is_none()) {
-        add(AgentName::lead(), serde_json::to_value(lead)?)?;
-    }
-    for member in roster.members.iter().filter(|member| member.host.is_none()) {
-        if let Ok(name) = AgentName::member(&member.name) {
-            add(name, serde_json::to_value(member)?)?;
-        }
-    }
-    Ok(own)
 }

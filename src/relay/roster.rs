@@ -108,6 +108,11 @@ impl RosterMirror {
         self.own.tell_again(name);
     }
 
+    /// Whether there are entries of this host that the others may not know.
+    pub fn has_untold(&self) -> bool {
+        self.own.has_untold()
+    }
+
     /// Notes that all values of the bucket are read now: what it had before of this host does not count.
     pub fn begin_reading(&mut self) {
         self.own.begin_reading();
@@ -128,6 +133,17 @@ impl RosterMirror {
         if !is_outdated(entry.version.as_ref(), known) {
             entries.insert(name.clone(), OtherEntry::new(host, name, entry));
         }
+    }
+
+    /// Notes that the bucket has no entry of a member of this host any more. One that is there is news again.
+    pub fn note_removed(&mut self, name: &AgentName) {
+        self.own.note_removed(name);
+    }
+
+    /// Whether another host tells of an agent of this name, and no third one does.
+    pub fn is_only_on(&self, name: &AgentName, host: &HostName) -> bool {
+        let mut with = self.others.iter().filter(|(_, other)| other.entries.contains_key(name));
+        with.next().is_some_and(|(first, _)| first == host) && with.next().is_none()
     }
 
     /// Notes the names of all members of another host, unless they are older than those that are known. Its other entries

@@ -91,7 +91,7 @@ pub enum Incoming {
         /// The message as it was sent.
         body: Bytes,
     },
-    /// The values of the bucket are read from its beginning, for example after each reconnection. All of them come again.
+    /// The values of the bucket are read from its beginning, as after each reconnection. All of them come again.
     ValuesBegin,
     /// A value of the bucket. The own changes come, too.
     Value {

@@ -11,12 +11,21 @@ use async_nats::jetstream::{ErrorCode, stream};
 const OF_A_CLUSTER: usize = 3;
 
 impl Shared {
-    /// The number of servers that should keep what is stored: a cluster is known by the servers of the configuration, or by those
-    /// that the connected one names.
-    fn wanted_replicas(&self) -> usize {
+    /// The number of servers: those of the configuration, or those that the connected one names.
+    fn known_servers(&self) -> usize {
         let info = self.connection.client().try_server_info();
         let told = info.map_or(0, |info| info.connect_urls.len());
-        if self.servers.max(told) >= OF_A_CLUSTER { OF_A_CLUSTER } else { 1 }
+        self.servers.max(told)
+    }
+
+    /// Whether there are several servers.
+    pub(super) fn is_cluster(&self) -> bool {
+        self.known_servers() > 1
+    }
+
+    /// The number of servers that should keep what is stored.
+    fn wanted_replicas(&self) -> usize {
+        if self.known_servers() >= OF_A_CLUSTER { OF_A_CLUSTER } else { 1 }
     }
 
     /// Returns a stream. It is made if it is missing, and kept by more servers if that was not possible before; by fewer

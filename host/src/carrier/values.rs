@@ -1,7 +1,7 @@
 //! The receiving task of the bucket.
 //!
-//! It reads with a plain consumer instead of `Store::watch`: that one resumes at a number after a failure, which means
-//! nothing in a bucket that was made anew, and does not tell that an empty bucket is complete.
+//! It reads with a plain consumer instead of `Store::watch`: that one resumes at a number after each failure, which means
+//! nothing in a bucket that was made anew or put back, and does not tell that an empty bucket is complete.
 
 use super::backoff::Backoff;
 use super::connection::ConnectionState;
@@ -29,21 +29,55 @@ const MOST_TOGETHER: usize = 512;
 /// The least number of values that is worth other threads.
 const WORTH_THREADS: usize = 16;
 
+/// The part of a bucket that was reported.
+#[derive(Debug, Clone, Copy, Default)]
+struct Position {
+    /// The number of the connection. A server that was started again may have been put back, so that all counts anew.
+    generation: u64,
+    bucket_number: u64,
+    /// The place of the last value.
+    last: u64,
+    /// Whether all values were reported that the bucket had at some time.
+    is_complete: bool,
+}
+
+impl Position {
+    /// Returns where to go on in a bucket, through a connection: at the beginning, unless both are those of before.
+    fn in_bucket(self, bucket_number: u64, generation: u64) -> Self {
+        if (self.bucket_number, self.generation) == (bucket_number, generation) {
+            return self;
+        }
+        Self { generation, bucket_number, ..Self::default() }
+    }
+}
+
 /// Reports the values, over all failures of the server.
 pub(super) async fn run(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
     let mut backoff = Backoff::new();
     let mut after = 0;
-    let mut bucket_number = 0;
+    let mut position = Position::default();
     while let Some(mut connection) = shared.connection.connected().await {
-        let end = match open(&shared, after).await {
-            Ok((storage, consumer)) => {
-                let is_made_anew = bucket_number != 0 && bucket_number != storage.bucket_number;
-                bucket_number = storage.bucket_number;
+        let generation = connection.borrow().generation;
+        let end = match shared.ensure(after).await {
+            Ok(storage) => {
+                let bucket_number = storage.bucket_number;
+                let is_made_anew = ![0, bucket_number].contains(&position.bucket_number);
+                position = position.in_bucket(bucket_number, generation);
+                if position.last == 0 || shared.is_cluster() {
+                    // In a cluster, another server than that of this connection may have been put back.
+                    (position.last, position.is_complete) = (0, false);
+                }
                 if is_made_anew && events.send(Incoming::BucketMadeAnew).await.is_err() {
                     return;
                 }
-                let mut watch = ValueWatch::new(&shared, &storage, &consumer, &events);
-                watch.read(&consumer, &mut connection).await
+                match open(&shared, &storage, position.last).await {
+                    Ok(consumer) => {
+                        let parts = (&shared, &*storage, &events);
+                        let mut watch = ValueWatch::new(parts, &consumer, &mut position);
+                        watch.read(&consumer, &mut connection).await
+                    }
+                    Err(_) => ReadEnd::Failed,
+                }
             }
             Err(_) => ReadEnd::Failed,
         };
@@ -58,15 +92,19 @@ pub(super) async fn run(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
     }
 }
 
-async fn open(shared: &Shared, after: u64) -> Result<(Arc<Storage>, PushConsumer), CarrierError> {
+/// Makes the consumer of the values after a place; 0 is before all.
+async fn open(shared: &Shared, storage: &Storage, last: u64) -> Result<PushConsumer, CarrierError> {
     let what = "watching the bucket of the team";
-    let storage = shared.ensure(after).await?;
     let name = shared.subjects.host();
     let config = push::Config {
         // The one that a host may have.
         name: Some(name.to_owned()),
         deliver_subject: shared.connection.client().new_inbox(),
-        deliver_policy: DeliverPolicy::LastPerSubject,
+        deliver_policy: match last {
+            0 => DeliverPolicy::LastPerSubject,
+            // The bucket keeps the last one of each key only.
+            last => DeliverPolicy::ByStartSequence { start_sequence: last + 1 },
+        },
         filter_subject: format!("{}>", storage.store.prefix),
         ack_policy: AckPolicy::None,
         idle_heartbeat: IDLE_HEARTBEAT,
@@ -81,30 +119,28 @@ async fn open(shared: &Shared, after: u64) -> Result<(Arc<Storage>, PushConsumer
         let made = storage.store.stream.create_consumer(config).await;
         made.map_err(|error| CarrierError::from_nats(what, &error))
     };
-    let consumer = shared.connection.run(what, REQUEST_TIMEOUT, Box::pin(work)).await?;
-    Ok((storage, consumer))
+    shared.connection.run(what, REQUEST_TIMEOUT, Box::pin(work)).await
 }
 
-/// One reading of the bucket from its beginning.
+/// One reading of the bucket, from its beginning or from where the last one has failed.
 struct ValueWatch<'a> {
     shared: &'a Arc<Shared>,
     storage: &'a Storage,
     events: &'a mpsc::Sender<Incoming>,
-    /// The number of values that the bucket had when the watch was opened.
+    /// The number of values that the bucket had after the position when the watch was opened.
     initial: u64,
     received: u64,
-    is_complete: bool,
+    position: &'a mut Position,
 }
 
 impl<'a> ValueWatch<'a> {
     fn new(
-        shared: &'a Arc<Shared>,
-        storage: &'a Storage,
+        (shared, storage, events): (&'a Arc<Shared>, &'a Storage, &'a mpsc::Sender<Incoming>),
         consumer: &PushConsumer,
-        events: &'a mpsc::Sender<Incoming>,
+        position: &'a mut Position,
     ) -> Self {
         let initial = consumer.cached_info().num_pending;
-        Self { shared, storage, events, initial, received: 0, is_complete: false }
+        Self { shared, storage, events, initial, received: 0, position }
     }
 
     async fn read(
@@ -114,7 +150,9 @@ impl<'a> ValueWatch<'a> {
     ) -> ReadEnd {
         let mut storage = self.shared.watch_storage();
         let Ok(messages) = consumer.messages().await else { return ReadEnd::Failed };
-        if let Err(end) = self.send(Incoming::ValuesBegin).await {
+        if self.position.last == 0
+            && let Err(end) = self.send(Incoming::ValuesBegin).await
+        {
             return end;
         }
         let mut messages = messages.ready_chunks(MOST_TOGETHER);
@@ -179,14 +217,15 @@ impl<'a> ValueWatch<'a> {
         if let Some((key, value)) = value {
             self.send(Incoming::Value { key, value, revision }).await?;
         }
+        self.position.last = revision;
         self.tell_if_complete(pending).await
     }
 
     async fn tell_if_complete(&mut self, pending: u64) -> Result<(), ReadEnd> {
         // A value that changes during the reading is counted at its new place, hence the second condition.
         let has_all = self.received >= self.initial || (self.received > 0 && pending == 0);
-        if has_all && !self.is_complete {
-            self.is_complete = true;
+        if has_all && !self.position.is_complete {
+            self.position.is_complete = true;
             self.send(Incoming::AllValues).await?;
         }
         Ok(())

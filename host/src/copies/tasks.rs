@@ -3,13 +3,15 @@
 use super::fetch::{self, CopyFailure};
 use crate::carrier::Carrier;
 use crate::offload::offload;
+use agent_team::store::TeamDir;
 use agent_team::store::relay::copied_task;
+use agent_team::store::roster::{KnownLeadPlace, LeadPlace};
 use agent_team::store::tasks::{CopiedTask, copy_list, note_own_list};
-use agent_team::store::{TeamDir, roster};
 use agent_team::wire::carried::HostName;
 use agent_team::wire::host_copy::{CopyPart, CopySelection, ListedFile};
 use agent_team::wire::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -32,17 +34,6 @@ pub(crate) struct TaskListCopies {
     pub(crate) dir: TeamDir,
 }
 
-/// The place of the lead, as seen from another host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LeadPlace {
-    /// On this host.
-    Here,
-    /// On the other one.
-    There,
-    /// On a third one, or nowhere.
-    Elsewhere,
-}
-
 /// The list that was copied last.
 struct CopiedList {
     of: ListVersion,
@@ -55,24 +46,38 @@ impl TaskListCopies {
         let mut copied: Option<CopiedList> = None;
         // Whether it is noted that the list is that of this host.
         let mut is_own = false;
-        while let Some(mut newest) = told.recv().await {
-            while let Ok(later) = told.try_recv() {
-                newest = later;
-            }
-            if copied.as_ref().is_some_and(|it| it.of == newest) {
-                continue;
-            }
-            match self.lead_is(&newest.host).await {
-                LeadPlace::There => {}
-                LeadPlace::Here => {
+        let mut lead = KnownLeadPlace::of(self.dir.clone());
+        // The last word of each host.
+        let mut versions = BTreeMap::new();
+        while let Some(first) = told.recv().await {
+            let others = iter::from_fn(|| told.try_recv().ok());
+            versions.extend(iter::once(first).chain(others).map(|it| (it.host, it.version)));
+            let (known, place) = offload(move || {
+                let place = lead.current();
+                (lead, place)
+            })
+            .await;
+            lead = known;
+            let host = match place {
+                Ok(LeadPlace::On(host)) => HostName::parse(&host).ok(),
+                Ok(LeadPlace::Here) => {
                     if copied.take().is_some() || !is_own {
                         self.note_own().await;
                         is_own = true;
                     }
-                    continue;
+                    None
                 }
-                LeadPlace::Elsewhere => continue,
-            }
+                Ok(LeadPlace::Nowhere) | Err(_) => None,
+            };
+            let newest = host.and_then(|host| {
+                let version = versions.get(&host)?.clone();
+                Some(ListVersion { host, version })
+            });
+            let Some(newest) =
+                newest.filter(|newest| copied.as_ref().is_none_or(|copied| copied.of != *newest))
+            else {
+                continue;
+            };
             is_own = false;
             match self.copy(&newest, copied.take()).await {
                 Ok(list) => copied = Some(list),
@@ -82,17 +87,6 @@ impl TaskListCopies {
                     tokio::time::sleep(TRY_AGAIN_AFTER).await;
                 }
             }
-        }
-    }
-
-    /// Returns the place of the lead, as seen from a host.
-    async fn lead_is(&self, host: &HostName) -> LeadPlace {
-        let dir = self.dir.clone();
-        let roster = offload(move || roster::read(&dir)).await;
-        match roster.ok().and_then(|roster| roster.lead.as_ref().map(|lead| lead.host.clone())) {
-            Some(None) => LeadPlace::Here,
-            Some(Some(lead)) if lead == host.as_str() => LeadPlace::There,
-            Some(Some(_)) | None => LeadPlace::Elsewhere,
         }
     }
 

@@ -2,12 +2,13 @@
 
 use super::question::{MOST_NAMES, Placed, StepFailure, ask, wanted};
 use crate::carrier::Carrier;
+use crate::retry_pause::RetryPause;
 use agent_team::relay::NameStep;
-use std::time::{Duration, Instant};
+use agent_team::wire::AgentName;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// The pause after a question without an answer; it is doubled each time, up to the longest one. An authority that has many
-/// hosts to answer is not helped by more questions.
+/// The first pause after a question without an answer.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The longest pause.
@@ -16,9 +17,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 /// The question.
 pub(super) struct Asking {
     running: Option<JoinHandle<NamesAnswered>>,
-    /// The time before which no other one is asked.
-    not_before: Instant,
-    pause: Duration,
+    /// The last name that was asked for.
+    last: Option<AgentName>,
+    pause: RetryPause,
 }
 
 /// The answers to a question.
@@ -32,16 +33,22 @@ pub(crate) struct NamesAnswered {
 
 impl Asking {
     pub(super) fn new() -> Self {
-        Self { running: None, not_before: Instant::now(), pause: PAUSE }
+        Self { running: None, last: None, pause: RetryPause::new(PAUSE, LONGEST_PAUSE) }
     }
 
     /// Asks for what these steps change, unless a question is on its way, or was not answered just now.
     pub(super) fn ask(&mut self, mut steps: Vec<NameStep>, carrier: &Carrier) {
-        if steps.is_empty() || self.running.is_some() || Instant::now() < self.not_before {
+        if steps.is_empty() || self.running.is_some() || self.pause.lasts() {
             return;
         }
         let is_more = steps.len() > MOST_NAMES;
-        steps.truncate(MOST_NAMES);
+        if is_more {
+            // Those that are refused again and again must not keep others out.
+            let asked = steps.iter().position(|step| name_of(step) > self.last.as_ref());
+            steps.rotate_left(asked.unwrap_or_default());
+            steps.truncate(MOST_NAMES);
+        }
+        self.last = steps.last().and_then(name_of).cloned();
         let carrier = carrier.clone();
         self.running = Some(tokio::spawn(async move {
             let taken = ask(steps.iter().filter_map(wanted).collect(), &carrier).await;
@@ -59,7 +66,7 @@ impl Asking {
 
     /// Notes that the authority is there: it is asked without a pause.
     pub(super) fn resume(&mut self) {
-        (self.not_before, self.pause) = (Instant::now(), PAUSE);
+        self.pause.end();
     }
 
     /// Notes that the question is over.
@@ -68,8 +75,15 @@ impl Asking {
         if is_answered {
             self.resume();
         } else {
-            self.not_before = Instant::now() + self.pause;
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            self.pause.begin();
         }
+    }
+}
+
+/// Returns the name of a step that changes its place.
+fn name_of(step: &NameStep) -> Option<&AgentName> {
+    match step {
+        NameStep::Create(name, _) | NameStep::Replace(name, ..) => Some(name),
+        NameStep::End(_) => None,
     }
 }

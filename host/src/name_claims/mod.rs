@@ -46,6 +46,13 @@ pub(crate) enum PlaceOutcome {
     Later(String),
 }
 
+/// The place of a name before and after a value of the carrier.
+pub(crate) struct NotedPlace {
+    pub(crate) name: AgentName,
+    pub(crate) before: Option<HostName>,
+    pub(crate) now: Option<HostName>,
+}
+
 /// The claims of this host.
 pub(crate) struct NameClaims {
     host: HostName,
@@ -108,15 +115,32 @@ impl NameClaims {
         }
     }
 
-    /// Notes a value of the carrier; returns whether it was the place of a name. Only the authority places names.
-    pub(crate) fn note(&mut self, key: &str, value: &StoredValue, revision: u64) -> bool {
-        let Some(name) = parse_name_key(key) else { return false };
+    /// Notes a value of the carrier; returns what it has changed if it was the place of a name. Only the authority places names.
+    pub(crate) fn note(
+        &mut self,
+        key: &str,
+        value: &StoredValue,
+        revision: u64,
+    ) -> Option<NotedPlace> {
+        let name = parse_name_key(key)?;
+        let before = self.places.host_of(&name);
         match value.of(self.trust.authority()).and_then(|it| serde_json::from_slice(it).ok()) {
-            Some(placement) => self.places.note(name, Some(placement), revision),
+            Some(placement) => self.places.note(name.clone(), Some(placement), revision),
             None if self.is_authority() => self.places.overwritten(&name, revision),
             None => {}
         }
-        true
+        let now = self.places.host_of(&name);
+        Some(NotedPlace { name, before, now })
+    }
+
+    /// Notes that all values of the carrier are read now.
+    pub(crate) fn begin_reading(&mut self) {
+        self.places.begin_reading();
+    }
+
+    /// Notes that all values were read.
+    pub(crate) fn end_reading(&mut self) {
+        self.places.end_reading();
     }
 
     fn is_authority(&self) -> bool {
@@ -171,7 +195,7 @@ impl NameClaims {
         let NamesAnswered { steps, taken, is_more } = answered;
         let has_placed = taken.iter().any(Result::is_ok);
         let taken: Vec<_> = taken.into_iter().map(|taken| self.note_placed(taken)).collect();
-        self.asking.ended(tell_of_claims(&steps, taken));
+        self.asking.ended(tell_of_claims(&steps, taken) || has_placed);
         self.record().await;
         is_more && has_placed
     }

@@ -17,7 +17,8 @@ pub(crate) struct ReceivedClaim {
     pub(crate) reply: Reply,
 }
 
-/// The questions that wait, one of each host: it has given up an earlier one when it asks again.
+/// The questions that wait, two of each host at most: those of its agents, and one for an agent that is to start, or has not. When it
+/// asks again, it has given up the earlier one.
 #[derive(Default)]
 pub(super) struct WaitingQuestions(VecDeque<WaitingQuestion>);
 
@@ -45,9 +46,11 @@ impl WaitingQuestions {
             return;
         };
         let question = WaitingQuestion { from, names, reply };
-        match self.0.iter_mut().find(|waiting| waiting.from == question.from) {
-            Some(waiting) => *waiting = question,
-            None => self.0.push_back(question),
+        let mut of_host = self.0.iter_mut().filter(|waiting| waiting.from == question.from);
+        match (of_host.next(), of_host.next()) {
+            // The earlier one is that of which the host has not heard in time.
+            (Some(first), Some(second)) => *first = std::mem::replace(second, question),
+            (_, _) => self.0.push_back(question),
         }
     }
 

@@ -100,14 +100,6 @@ pub(super) struct HostValue {
     pub(super) told: Option<ValueVersion>,
 }
 
-/// The description of this host that it has told last.
-#[derive(Debug, Default)]
-pub(super) struct ToldHost {
-    pub(super) version: Option<ValueVersion>,
-    /// Its revision at the carrier; 0 if that is not known.
-    pub(super) revision: u64,
-}
-
 pub(super) struct HeardHost {
     pub(super) value: Option<HostValue>,
     /// The last sign of life.

@@ -3,6 +3,7 @@
 
 mod events;
 mod telling;
+mod told;
 mod values;
 
 pub(crate) use events::{NameLost, PresenceEvent};
@@ -20,13 +21,14 @@ use agent_team::bus::Bus;
 use agent_team::relay::{HostState, KnownPlacements, RosterMirror, WaitingLines};
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
-use agent_team::wire::carried::{HostName, RELAY_PROTOCOL, ValueVersion};
-use events::{Beat, HeardHost, ToldHost};
-use std::collections::{BTreeMap, BTreeSet};
+use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
+use events::{Beat, HeardHost};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
+use told::Told;
 
 /// The period of the signs of life.
 const BEAT_EVERY: Duration = Duration::from_secs(2);
@@ -44,6 +46,10 @@ const WRITE_EVERY_FOR_EACH: Duration = Duration::from_micros(100);
 /// The same as a multiple of the time that the last rewrite took, so that no host is kept busy by the news of others: up to twice
 /// [`WRITE_EVERY_FOR_EACH`]. A small roster on a slow disk is shown as it is.
 const WRITE_PAUSE: u32 = 20;
+
+/// The same where the disk is so slow that a rewrite takes longer than that pause: it has other work, too, and so has that of the
+/// server. Up to ten times [`WRITE_EVERY_FOR_EACH`].
+const SLOW_WRITE_PAUSE: u32 = 3;
 
 /// The time for which the roster is not rewritten while the first values come, since all of them come at once.
 const VALUES_WITHIN: Duration = Duration::from_secs(1);
@@ -84,11 +90,7 @@ pub(crate) struct PresenceTask {
     waiting: WaitingLines,
     mirror: Option<RosterMirror>,
     hosts: BTreeMap<HostName, HeardHost>,
-    /// The names of the own members that the other hosts know.
-    named: Option<BTreeSet<String>>,
-    told: ToldHost,
-    /// The version of that which the carrier has given since its values are read.
-    told_in_reading: Option<ValueVersion>,
+    told: Told,
     has_changed: bool,
     noted: Noted,
     /// The time at which the roster may be written again.
@@ -136,9 +138,7 @@ impl PresenceTask {
             waiting,
             mirror,
             hosts: BTreeMap::new(),
-            named: None,
-            told: ToldHost::default(),
-            told_in_reading: None,
+            told: Told::new(),
             // The members that the roster names from before get their mailboxes at once.
             has_changed: true,
             noted: Noted::default(),
@@ -164,6 +164,13 @@ impl PresenceTask {
         loop {
             let next_beat = BEAT_EVERY.saturating_sub(self.last_beat.elapsed());
             let until_write = self.write_after.saturating_duration_since(Instant::now());
+            // A new timer is never ready at once: those that are due would lose against all that is.
+            if next_beat.is_zero() {
+                self.beat().await;
+            }
+            if until_write.is_zero() && self.has_changed {
+                self.write().await;
+            }
             tokio::select! {
                 received = events.recv_many(&mut some, EVENTS_AT_ONCE) => {
                     let is_over = some.iter().any(|event| matches!(event, PresenceEvent::End));
@@ -269,6 +276,7 @@ impl PresenceTask {
                 self.withdrawals.forgotten();
             }
             PresenceEvent::AllValues => {
+                self.names.end_reading();
                 self.take_name().await?;
                 if self.values_since.take().is_some() {
                     self.write_after = Instant::now();
@@ -375,7 +383,7 @@ impl PresenceTask {
     async fn beat(&mut self) {
         self.last_beat = Instant::now();
         self.send_beat(false).await;
-        if self.named.is_none() {
+        if self.has_untold() {
             self.tell().await;
         }
         let mut away = Vec::new();
@@ -434,8 +442,10 @@ impl PresenceTask {
             Ok(recipients) => {
                 let members = u32::try_from(recipients.len()).unwrap_or(u32::MAX);
                 let for_all = WRITE_EVERY_FOR_EACH.saturating_mul(members);
-                let busy = begin.elapsed().saturating_mul(WRITE_PAUSE).clamp(for_all, for_all * 2);
-                self.write_after = Instant::now() + WRITE_EVERY.max(busy);
+                let took = begin.elapsed();
+                let busy = took.saturating_mul(WRITE_PAUSE).clamp(for_all, for_all * 2);
+                let slow = took.saturating_mul(SLOW_WRITE_PAUSE).min(for_all * 10);
+                self.write_after = Instant::now() + WRITE_EVERY.max(busy).max(slow);
                 drop(self.outbound.send(OutboundEvent::Recipients(recipients)));
             }
             Err(why) => {

@@ -1,14 +1,17 @@
 //! The news of this host for the others: that it lives, and its members.
 
-use super::events::{Beat, BeatNumber, HostValue, ToldHost};
+use super::events::{Beat, BeatNumber, HostValue};
+use super::told::ToldHost;
 use super::{HOST_KEY, PresenceTask};
 use crate::VERSION;
+use crate::carrier::CarrierError;
 use crate::offload::offload;
 use agent_team::relay::{HostEntry, RosterMirror, member_key};
 use agent_team::store::tasks::version as list_version;
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::RELAY_PROTOCOL;
 use futures_util::future::join_all;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// The most entries that are on their way to the carrier at a time.
@@ -29,30 +32,35 @@ impl PresenceTask {
         drop(self.carrier.publish_beat(body.into()).await);
     }
 
-    /// Tells the other hosts of this one, and which members it has.
-    async fn tell_host(&mut self) {
-        let Some(mirror) = &mut self.mirror else { return };
+    /// Tells the other hosts of this one, and which members it has. Returns whether they know it.
+    async fn tell_host(&mut self) -> bool {
+        let Some(mirror) = &mut self.mirror else { return true };
         let members = mirror.own_names();
-        if self.named.as_ref() == Some(&members) {
-            return;
+        if self.told.names.as_ref() == Some(&members) {
+            return true;
         }
-        let told = Some(mirror.next_version());
+        let told = mirror.next_version();
         let value = HostValue {
             epoch: self.identity.epoch.clone(),
             version: VERSION.into(),
             protocol: RELAY_PROTOCOL,
             labels: self.identity.labels.clone(),
             members: members.clone(),
-            told: told.clone(),
+            told: Some(told.clone()),
         };
-        let Ok(value) = serde_json::to_vec(&value) else { return };
+        let Ok(value) = serde_json::to_vec(&value) else { return true };
         let key = format!("{HOST_KEY}{}", self.identity.host);
         match self.carrier.put(&key, value.into()).await {
             Ok(revision) => {
-                self.named = Some(members);
-                self.told = ToldHost { version: told, revision };
+                self.told.names = Some(members);
+                self.told.host = ToldHost { version: Some(told), revision, unanswered: None };
+                true
             }
-            Err(why) => tracing::info!(%why, "this host is not made known"),
+            Err(why) => {
+                tracing::info!(%why, "this host is not made known");
+                self.told.host.unanswered = Some((told, members));
+                false
+            }
         }
     }
 
@@ -61,15 +69,21 @@ impl PresenceTask {
         if let Some(mirror) = &mut self.mirror {
             mirror.end_reading();
         }
-        if self.told.version != self.told_in_reading {
-            self.named = None;
+        if self.told.host.version != self.told.in_reading {
+            self.told.names = None;
         }
+        self.told.pause.end();
         self.tell().await;
+        tracing::info!("all values of the team are read");
     }
 
-    /// Tells the other hosts what has changed among the members of this one.
+    /// Tells the other hosts what has changed among the members of this one. What fails is told again with a later sign of life.
     pub(super) async fn tell(&mut self) {
         if !self.is_named || !self.carrier.is_connected() {
+            return;
+        }
+        self.told.is_put_off = self.told.pause.lasts();
+        if self.told.is_put_off {
             return;
         }
         let news = match self.with_mirror(RosterMirror::news).await {
@@ -79,15 +93,45 @@ impl PresenceTask {
                 return;
             }
         };
+        let (mut is_answered, mut is_told) = (true, true);
         for some in news.chunks(ENTRIES_AT_ONCE) {
-            self.tell_entries(some).await;
+            if is_answered {
+                let outcome = self.tell_entries(some).await;
+                is_answered = outcome != Outcome::Silence;
+                is_told &= outcome == Outcome::Told;
+            } else if let Some(mirror) = &mut self.mirror {
+                for (name, _) in some {
+                    mirror.tell_again(name);
+                }
+            }
         }
         // The names come last: until then, a new member is not missed among them.
-        self.tell_host().await;
+        is_told &= is_answered && self.tell_host().await;
+        if is_told {
+            self.told.pause.end();
+        } else {
+            self.told.pause.begin();
+        }
         self.settle_names().await;
     }
 
-    async fn tell_entries(&mut self, entries: &[(AgentName, Option<HostEntry>)]) {
+    /// Whether there is something that the others may not know.
+    pub(super) fn has_untold(&self) -> bool {
+        let is_untold = |mirror: &RosterMirror| {
+            mirror.has_untold() || self.told.names.as_ref() != Some(&mirror.own_names())
+        };
+        self.told.is_put_off || self.mirror.as_ref().is_some_and(is_untold)
+    }
+
+    /// Ends the pause once the carrier has all that was told: the server has gone on.
+    pub(super) fn note_echo(&mut self) {
+        if self.told.pause.lasts() && !self.has_untold() {
+            self.told.pause.end();
+        }
+    }
+
+    /// Tells of entries.
+    async fn tell_entries(&mut self, entries: &[(AgentName, Option<HostEntry>)]) -> Outcome {
         let (carrier, host) = (&self.carrier, &self.identity.host);
         let tell = |(name, entry): &(AgentName, Option<HostEntry>)| {
             let key = member_key(host, name);
@@ -101,15 +145,41 @@ impl PresenceTask {
             }
         };
         let told = join_all(entries.iter().map(tell)).await;
+        let (mut outcome, mut failures) = (Outcome::Told, BTreeMap::<String, usize>::new());
         for ((name, entry), told) in entries.iter().zip(told) {
             // Another host may have it: while it lived here, its entry was not written.
             self.has_changed |= entry.as_ref().is_none_or(|entry| !entry.alive);
             if let Err(why) = told {
-                tracing::info!(%name, %why, "the other hosts are not told of a member");
+                outcome = outcome.max(Outcome::of(&why));
+                *failures.entry(why.to_string()).or_default() += 1;
                 if let Some(mirror) = &mut self.mirror {
                     mirror.tell_again(name);
                 }
             }
+        }
+        for (why, members) in failures {
+            tracing::info!(members, %why, "the other hosts are not told of members");
+        }
+        outcome
+    }
+}
+
+/// The outcome of news.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Told,
+    /// Some were refused.
+    Refused,
+    /// There was no answer: more would be of no use just now.
+    Silence,
+}
+
+impl Outcome {
+    fn of(why: &CarrierError) -> Self {
+        if matches!(why, CarrierError::Timeout { .. } | CarrierError::Disconnected) {
+            Self::Silence
+        } else {
+            Self::Refused
         }
     }
 }

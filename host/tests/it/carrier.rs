@@ -397,6 +397,29 @@ async fn values_are_created_changed_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_reading_of_values_that_fails_under_a_live_connection_goes_on_where_it_was() {
+    let Some(server) = start_server() else { return };
+    let mut a = Host::start(config(&server, "a")).await;
+    a.connected().await;
+    a.put("x", text("1")).await;
+    a.value("x").await;
+    let other = async_nats::connect(server.url()).await.unwrap();
+    let bucket = async_nats::jetstream::new(other).get_stream("KV_team_t1").await.unwrap();
+    bucket.delete_consumer("a").await.unwrap();
+    a.put("y", text("2")).await;
+    // The missing heartbeats tell.
+    a.until("the value that came later", |event| match event {
+        Incoming::Value { key, .. } => {
+            assert_eq!(key, "y", "only that comes");
+            Some(())
+        }
+        Incoming::ValuesBegin => panic!("it begins anew"),
+        _ => None,
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_full_stream_and_a_large_frame_are_told_apart() {
     let Some(server) = start_server() else { return };
     let small = CarrierConfig { mail_max_bytes: Some(100_000), ..config(&server, "a") };

@@ -144,7 +144,7 @@ fn a_member_whose_news_is_lost_on_the_way_stays_on_the_rosters_of_the_others() {
     carol.wait().unwrap();
     machines.eventually("nobody can be told of her end", || {
         let log = fs::read_to_string(gpu.dir.relay_log()).unwrap();
-        log.contains("the other hosts are not told of a member")
+        log.contains("the other hosts are not told of members")
     });
     // The names of the members, which are told next, arrive.
     machines.network.heal("gpu1");

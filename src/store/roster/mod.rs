@@ -1,0 +1,113 @@
+//! `config.json`: read without a lock, changed under its side lock, replaced as a whole.
+//!
+//! An unreadable roster never blocks a team: it is quarantined and rebuilt from the last good copy, or
+//! else from the life locks. `protocol::lifecycle` decides which statuses follow each other.
+
+mod cached;
+mod parts;
+mod reading;
+
+pub(crate) use cached::Cached;
+pub use parts::{KnownLeadPlace, LeadPlace};
+pub(crate) use parts::{MemberStandings, OwnAgents, Standing};
+pub use reading::read;
+
+use super::file::atomic::{Fsync, pretty_json, replace, sync_data, sync_parent};
+use super::file::lock::exclusive;
+use super::file::read::quarantine;
+use super::process::liveness::{Liveness, probe};
+use super::{StoreError, TeamDir};
+use crate::os::file::{Access, open};
+use crate::protocol::lifecycle::{self, LifecycleEvent};
+use crate::wire::limits::LOCK_TIMEOUT;
+use crate::wire::roster::{Member, Roster, Status};
+use crate::wire::{AgentName, FORMAT_VERSION, WithUnknownFields};
+use reading::{Loaded, copy, fresh, load, repaired};
+
+/// Returns the status of a member as readers show it: that of `LifecycleEvent::FoundDead` if its life
+/// lock is free, unless a live lead is about to start it.
+pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> Status {
+    let mut status = member.status;
+    let is_expected = status == Status::Starting && lead.is_alive();
+    if !life.is_alive() && !is_expected {
+        let _refused = lifecycle::apply(&mut status, LifecycleEvent::FoundDead);
+    }
+    status
+}
+
+/// Whether a person is at the terminal of the lead that is alive, so that no question to it expires.
+pub(crate) fn is_attended(dir: &TeamDir) -> bool {
+    let Ok(Liveness::Alive(Some(record))) = probe(dir, &AgentName::lead()) else {
+        return false;
+    };
+    let lead = read(dir).ok().and_then(|roster| roster.lead.clone());
+    lead.is_some_and(|lead| lead.person && lead.incarnation == record.incarnation)
+}
+
+/// Whether the file exists and cannot be parsed. Fails if it was written by a newer version.
+pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
+    Ok(matches!(load::<WithUnknownFields<Roster>>(&dir.config())?, Loaded::Damaged))
+}
+
+/// Applies `change` to the current roster under its lock, and stores the result before it returns if it differs.
+/// On an error, such as a file of a newer version, the roster is unchanged.
+pub fn update<R>(
+    dir: &TeamDir,
+    fsync: Fsync,
+    change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R,
+) -> Result<R, StoreError> {
+    dir.is_still_there()?;
+    let path = dir.config();
+    let held = exclusive(&dir.config_lock(), LOCK_TIMEOUT)?;
+    crate::store::failpoint::hit("config.locked");
+    let (mut roster, before) = match load::<WithUnknownFields<Roster>>(&path)? {
+        Loaded::Missing => (fresh(dir), Vec::new()),
+        Loaded::Good { roster, text } => {
+            if roster.version > FORMAT_VERSION {
+                return Err(StoreError::Newer { path, found: roster.version.into() });
+            }
+            (*roster, text)
+        }
+        Loaded::Damaged => {
+            quarantine(&path)?;
+            (repaired(dir)?, Vec::new())
+        }
+    };
+    let incarnations_before = incarnations(&roster);
+    let answer = change(&mut roster);
+    let after = pretty_json(&roster, &path)?;
+    if after != before {
+        if incarnations(&roster) != incarnations_before {
+            // Not synced: the copy is for damage by hand edits. After a power cut the life locks suffice for a
+            // repair.
+            replace(&copy(&path), &after, Fsync::Never)?;
+        }
+        crate::store::failpoint::hit("config.copied");
+        replace(&path, &after, fsync)?;
+        crate::store::failpoint::hit("config.replaced");
+    }
+    drop(held);
+    Ok(answer)
+}
+
+/// Makes the current roster durable. Takes no lock: a process that replaces the file meanwhile has read this
+/// version, so its file contains the same changes.
+pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
+    if fsync == Fsync::Always {
+        let path = dir.config();
+        sync_data(&open(&path, Access::Read)?, &path, fsync)?;
+        sync_parent(&path, fsync)?;
+    }
+    Ok(())
+}
+
+/// Returns the name and the incarnation of each entry, and whether it is over. [`update`] renews the copy only if
+/// these change.
+pub(super) fn incarnations(roster: &Roster) -> Vec<(String, String, bool)> {
+    let lead = roster.lead.iter().map(|lead| (&lead.name, &lead.incarnation, lead.status));
+    let members = roster.members.iter().map(|one| (&one.name, &one.incarnation, one.status));
+    let entries = lead.chain(members);
+    entries
+        .map(|(name, incarnation, status)| (name.clone(), incarnation.clone(), status.is_over()))
+        .collect()
+}
