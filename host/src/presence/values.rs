@@ -17,6 +17,7 @@ impl PresenceTask {
             mirror.begin_reading();
         }
         self.names.begin_reading();
+        self.withdrawals.forgotten();
     }
 
     /// Notes a value of the carrier. One that its owner has not signed counts for nothing; the owner puts it again.
