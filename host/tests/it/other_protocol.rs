@@ -1,7 +1,7 @@
 //! A host whose program speaks another version of the protocol between relays.
 
 use crate::machines::{Machines, TEAM};
-use crate::played_host::{beat, claim_name, sign_in, tell_host, tell_member};
+use crate::played_host::{beat, claim_names, sign_in, tell_host, tell_member};
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
 use std::thread;
@@ -14,7 +14,7 @@ async fn play(config: CarrierConfig, host: HostName, mut is_over: Receiver<()>) 
     let carol = AgentName::member("carol").unwrap();
     let carrier = Carrier::start(config).await.unwrap();
     tell_member(&carrier, &host, &carol).await;
-    claim_name(&carrier, &host, &carol).await;
+    claim_names(&carrier, &host, std::slice::from_ref(&carol)).await;
     tell_host(&carrier, &host, &[carol], RELAY_PROTOCOL + 1).await;
     for count in 1.. {
         if is_over.try_recv().is_ok() {

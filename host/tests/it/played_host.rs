@@ -43,12 +43,12 @@ pub(crate) async fn tell_member(carrier: &Carrier, host: &HostName, name: &Agent
     until_done(|| carrier.put(&key, value.clone().into())).await;
 }
 
-/// Has the authority place a name on the host.
-pub(crate) async fn claim_name(carrier: &Carrier, host: &HostName, name: &AgentName) {
+/// Has the authority place names on the host, in one question, as a relay does.
+pub(crate) async fn claim_names(carrier: &Carrier, host: &HostName, names: &[AgentName]) {
     let placement = Placement::new(host.clone(), 1);
-    let wanted = json!({"name": name.as_str(), "placement": placement});
-    let claim = json!({"v": RELAY_PROTOCOL, "names": [wanted]});
-    let claim = serde_json::to_vec(&claim).unwrap();
+    let wanted = |name: &AgentName| json!({"name": name.as_str(), "placement": placement});
+    let names: Vec<_> = names.iter().map(wanted).collect();
+    let claim = serde_json::to_vec(&json!({"v": RELAY_PROTOCOL, "names": names})).unwrap();
     until_done(|| carrier.request_claim(claim.clone().into())).await;
 }
 

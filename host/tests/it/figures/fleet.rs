@@ -4,7 +4,7 @@
 use super::roster::{first_fails, has_broadcast, known, number, time_of};
 use super::{are_wanted, cost};
 use crate::machines::{DEADLINE, Machine, Machines, TEAM};
-use crate::played_host::{beat, claim_name, sign_in, tell_host, tell_member};
+use crate::played_host::{beat, claim_names, sign_in, tell_host, tell_member};
 use crate::rig::process::wait_until;
 use agent_team::store::{Fsync, LifeLock, roster};
 use agent_team::wire::AgentName;
@@ -36,6 +36,9 @@ struct Got {
     placed: AtomicU64,
 }
 
+/// The most names of one question.
+const MOST_CLAIMED: usize = 200;
+
 /// Tells of the members of a played host.
 async fn tell(carrier: &Carrier, host: &HostName, members: usize, got: &Got) {
     let names: Vec<_> =
@@ -43,10 +46,12 @@ async fn tell(carrier: &Carrier, host: &HostName, members: usize, got: &Got) {
     let put = async |name: &AgentName| {
         tell_member(carrier, host, name).await;
         got.told.fetch_add(1, Ordering::Relaxed);
-        claim_name(carrier, host, name).await;
-        got.placed.fetch_add(1, Ordering::Relaxed);
     };
     iter(&names).for_each_concurrent(AT_ONCE, put).await;
+    for some in names.chunks(MOST_CLAIMED) {
+        claim_names(carrier, host, some).await;
+        got.placed.fetch_add(u64::try_from(some.len()).unwrap(), Ordering::Relaxed);
+    }
     tell_host(carrier, host, &names, RELAY_PROTOCOL).await;
 }
 
