@@ -11,7 +11,7 @@ use crate::os::wall::outbox::OUTBOX_VARIABLE;
 use crate::os::{SystemClock, deadline, terminal_size};
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::host_limits::HostLimits;
-use crate::settings::{Flags, Rules, Settings};
+use crate::settings::{Flags, MailSettings, Rules, Settings};
 use crate::store::{Fsync, TeamDir, fs_probe, locate, may_hold_team};
 use crate::tasks::Tasks;
 use crate::tools::can_complete_tasks;
@@ -286,11 +286,13 @@ fn limits_of(rules: Rules) -> MailLimits {
 /// forgets it.
 pub fn relay_mail_limits(root: &Path) -> (MailLimits, Option<String>) {
     let file = TeamDir::settings_in(root);
-    let (limits, why) = match Settings::load(&Environment::read(), &file, &Flags::default()) {
-        Ok(settings) => (limits_of(settings.rules()), None),
-        Err(why) => (MailLimits::default(), Some(why.why)),
-    };
-    (MailLimits { fsync: Fsync::Always, ..limits }, why)
+    let default = MailLimits { fsync: Fsync::Always, ..MailLimits::default() };
+    match Settings::mail_limits(&Environment::read(), &file) {
+        Ok(MailSettings { max_message_bytes, inbox_bytes }) => {
+            (MailLimits { max_message_bytes, inbox_bytes, ..default }, None)
+        }
+        Err(why) => (default, Some(why.why)),
+    }
 }
 
 /// Returns the limits that the user of this host sets to the teams of other hosts.

@@ -9,7 +9,7 @@ use super::walls::{self, Attained, LevelOrigin};
 use super::{context::Context, event_loop::block_on, model as model_access};
 use crate::error::Failure;
 use crate::llm::registry::{ModelName, Variables};
-use crate::llm::{ModelError, ModelListAnswer, PROVIDERS};
+use crate::llm::{CREDENTIAL_VARIABLES, ModelError, ModelListAnswer};
 use crate::os::deadline::deadline;
 use crate::os::{file::unwritable, usage, watch};
 use crate::settings::model::{self, ModelChoice, ProviderCredentials, credential_variables};
@@ -450,8 +450,7 @@ impl DoctorReport {
                 self.wrong("credentials", "none for this model", &remedy);
                 return Ok(());
             }
-            let variables = PROVIDERS.iter().filter_map(|spec| spec.variables);
-            let keys = variables.flat_map(Variables::credentials);
+            let keys = CREDENTIAL_VARIABLES.into_iter().flat_map(Variables::credentials);
             let set = keys.filter(|key| context.environment.get(key).is_some());
             let set = set.collect::<Vec<_>>().join(", ");
             let none = "none, but a base URL is set".to_owned();

@@ -39,7 +39,7 @@ pub use provider::{Delta, ModelError, Provider, Sink, TurnFuture};
 pub use scripted::Scripted;
 pub use secret::{Redactor, Secret, StreamRedactor};
 
-use registry::ProviderSpec;
+use registry::{ProviderSpec, Variables};
 
 /// All providers. If no model is configured, the first provider with credentials in the environment is used.
 pub static PROVIDERS: [&ProviderSpec; 8] = [
@@ -52,6 +52,11 @@ pub static PROVIDERS: [&ProviderSpec; 8] = [
     &agent::SPEC,
     &replay::SPEC,
 ];
+
+/// The environment variables of the providers that take credentials, as [`PROVIDERS`] names them. A program that needs
+/// only these gets no code that talks to models.
+pub static CREDENTIAL_VARIABLES: [Variables; 3] =
+    [anthropic::VARIABLES, openai::VARIABLES, gemini::VARIABLES];
 
 /// The provider that is used when no model is configured.
 pub static FALLBACK: &ProviderSpec = &rehearsal::SPEC;

@@ -260,7 +260,13 @@ pub enum ConnectError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PROVIDERS;
+    use super::super::{CREDENTIAL_VARIABLES, PROVIDERS};
+
+    #[test]
+    fn the_variables_of_all_providers_are_listed() {
+        let of_providers: Vec<_> = PROVIDERS.iter().filter_map(|spec| spec.variables).collect();
+        assert_eq!(of_providers, CREDENTIAL_VARIABLES);
+    }
 
     #[test]
     fn no_two_providers_read_the_same_model() {

@@ -1,7 +1,7 @@
 //! The process environment, read once, and the part of it that is passed on to commands and teammates.
 
 use super::value::SettingValue;
-use crate::llm::PROVIDERS;
+use crate::llm::CREDENTIAL_VARIABLES;
 use crate::llm::registry::Variables;
 use crate::wire::model_keys::ModelKeys;
 use serde::{Deserialize, Serialize};
@@ -79,7 +79,7 @@ fn may_be_passed(name: &str) -> Result<(), String> {
         return Err(format!("{name:?} is not the name of a variable: letters, digits and _"));
     }
     let upper = name.to_uppercase();
-    let mut of_providers = PROVIDERS.iter().filter_map(|spec| spec.variables);
+    let mut of_providers = CREDENTIAL_VARIABLES.into_iter();
     let is_key = PARTS_OF_KEYS.iter().any(|part| upper.contains(part))
         || of_providers.any(|variables| variables.owns(&upper));
     if is_key {
@@ -119,7 +119,7 @@ impl SettingValue for PassedNames {
 
 /// Returns the variables with keys of models.
 fn key_variables() -> impl Iterator<Item = String> {
-    PROVIDERS.iter().filter_map(|spec| spec.variables).flat_map(Variables::credentials)
+    CREDENTIAL_VARIABLES.into_iter().flat_map(Variables::credentials)
 }
 
 /// Checks that a variable is one with the key of a model.
@@ -167,7 +167,7 @@ impl Environment {
     /// Returns this environment with the keys of others, for providers of which it has none. Other variables are left out.
     pub(crate) fn with_keys(&self, keys: &ModelKeys) -> Self {
         let mut variables = self.variables.clone();
-        for provider in PROVIDERS.iter().filter_map(|spec| spec.variables) {
+        for provider in CREDENTIAL_VARIABLES {
             if provider.credentials().all(|name| self.get(&name).is_none()) {
                 let given = provider.credentials().filter_map(|name| {
                     let key = keys.get(&name)?.to_owned();

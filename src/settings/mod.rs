@@ -14,6 +14,7 @@ pub(crate) mod host_limits;
 mod isolation;
 pub(crate) mod last_lead;
 mod layers;
+mod loading;
 mod mcp;
 mod mcp_json;
 pub(crate) mod model;
@@ -30,5 +31,6 @@ pub(crate) mod trust;
 mod value;
 
 pub(crate) use layers::{ConfigRow, Flags};
+pub(crate) use loading::MailSettings;
 pub(crate) use table::{Rules, Settings};
 pub(crate) use value::PromptProfile;

@@ -5,19 +5,15 @@
 //! other fields of its [`SettingSpec`].
 
 use super::agents::AgentSetting;
-use super::endpoints::{BaseUrl, HeaderValue, untrusted};
-use super::environment::{Environment, PassedNames};
-use super::layers::{
-    self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingSpec, SettingsFile,
-};
+use super::endpoints::{BaseUrl, HeaderValue};
+use super::environment::PassedNames;
+use super::layers::{ConfigRow, Layers, Setting, SettingField, SettingMap, SettingSpec};
 use super::mcp::McpServers;
-use super::mcp_json::WorkspaceServers;
 use super::model_settings::{FallbackModels, ModelSetting};
 use super::retention::RetentionLimit;
 use super::sandbox::{AskInside, HiddenPaths, HostList, WritablePaths};
-use super::trust::{Risks, TrustList};
 use super::value::{PromptProfile, TeamName};
-use crate::error::{Exit, Failure};
+use crate::error::Failure;
 use crate::llm::registry::OpenAiApi;
 use crate::wire::Fsync;
 use crate::wire::RestartPolicy;
@@ -30,7 +26,6 @@ use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, PlanApproval};
 use crate::wire::sandbox::{SandboxLevel, SandboxNetwork};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
 
 macro_rules! settings {
     (lead { $($lead:tt)* } team { $($team:tt)* }) => {
@@ -58,33 +53,39 @@ macro_rules! all_settings {
             pub(crate) ignored: Option<String>,
         }
 
-        mod specs {
+        pub(super) mod specs {
             use crate::settings::layers::SettingSpec;
             $(
                 #[expect(non_upper_case_globals, reason = "it is named as the field")]
-                pub(super) const $name: SettingSpec = SettingSpec {
+                pub(in crate::settings) const $name: SettingSpec = SettingSpec {
                     $($field: $given,)*
                     ..SettingSpec::new(stringify!($name), concat!($($doc, "\n"),+))
                 };
             )+
 
-            pub(super) const ALL: &[&SettingSpec] = &[$(&$name),+];
+            pub(in crate::settings) const ALL: &[&SettingSpec] = &[$(&$name),+];
+        }
+
+        /// Reads single settings.
+        pub(super) struct SettingReader;
+
+        impl SettingReader {
+            $(pub(super) fn $name(layers: &mut Layers<'_>) -> Result<$type, Failure> {
+                SettingField::read(&specs::$name, default!($($default)?), layers)
+            })+
         }
 
         impl Settings {
-            fn read(layers: &mut Layers<'_>) -> Result<Self, Failure> {
-                $(let $name = SettingField::read(&specs::$name, default!($($default)?), layers)?;)+
+            /// Reads every setting. Fails with the first one that cannot be read.
+            pub(super) fn read(layers: &mut Layers<'_>) -> Result<Self, Failure> {
+                $(let $name = SettingReader::$name(layers)?;)+
                 Ok(Self { $($name,)+ ignored: None })
             }
 
             /// Returns the failure of every setting that cannot be read.
-            fn failures(layers: &mut Layers<'_>) -> Vec<Failure> {
+            pub(super) fn failures(layers: &mut Layers<'_>) -> Vec<Failure> {
                 let mut failures = Vec::new();
-                $({
-                    let field: Result<$type, Failure> =
-                        SettingField::read(&specs::$name, default!($($default)?), layers);
-                    failures.extend(field.err());
-                })+
+                $(failures.extend(SettingReader::$name(layers).err());)+
                 failures
             }
 
@@ -471,128 +472,5 @@ cache_write = 3.75          # as input, if left out");
         /// The minutes that each teammate's processes may run.
         budget_member_minutes: Setting<Option<u64>>,
             key: "budget.member.minutes", is_positive: true, needs_trust: true, example: Some("60");
-    }
-}
-
-impl Settings {
-    /// Reads all layers. `folder_file` is the team folder's settings file. A failure names the flag, the variable,
-    /// or the line of a file, and the number of further ones.
-    pub(crate) fn load(
-        environment: &Environment,
-        folder_file: &Path,
-        flags: &Flags,
-    ) -> Result<Self, Failure> {
-        let read = Self::read_layers(environment, folder_file, flags);
-        read.map_err(|failures| {
-            let more = failures.len().saturating_sub(1);
-            let first = failures.into_iter().next();
-            let first = first.unwrap_or_else(|| Failure::new(Exit::Usage, "no setting", "", ""));
-            let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
-            Failure { why: format!("{}{more}", first.why), ..first }
-        })
-    }
-
-    /// Returns all errors in the settings.
-    pub(crate) fn errors(
-        environment: &Environment,
-        folder_file: &Path,
-        flags: &Flags,
-    ) -> Vec<Failure> {
-        Self::read_layers(environment, folder_file, flags).err().unwrap_or_default()
-    }
-
-    /// Returns the defaults, for a command that must work with any settings.
-    pub(crate) fn defaults() -> Self {
-        let (flags, environment) = (Flags::default(), Environment::default());
-        let mut layers = Layers::new(&flags, &environment, Vec::new());
-        #[expect(clippy::expect_used, reason = "a default is no text that could be misunderstood")]
-        Self::read(&mut layers).expect("the defaults are valid")
-    }
-
-    fn read_layers(
-        environment: &Environment,
-        folder_file: &Path,
-        flags: &Flags,
-    ) -> Result<Self, Vec<Failure>> {
-        let one = |failure| vec![failure];
-        let user_file = Self::user_file(environment);
-        let folder_text = layers::read(folder_file).map_err(one)?;
-        let user_text = user_file.as_deref().map(layers::read).transpose().map_err(one)?;
-        let (folder, mut failures) = SettingsFile::parse(folder_file, &folder_text, specs::ALL);
-        let mut files = vec![folder];
-        if let (Some(file), Some(text)) = (&user_file, &user_text) {
-            let (users, more) = SettingsFile::parse(file, text, specs::ALL);
-            files.push(users);
-            failures.extend(more);
-        }
-        let mut layers = Layers::new(flags, environment, files)
-            .with_workspace_servers(WorkspaceServers::read(folder_file));
-        failures.extend(Self::failures(&mut layers));
-        if !failures.is_empty() {
-            return Err(failures);
-        }
-        let settings = Self::read(&mut layers).map_err(one)?;
-        if let Some(contradiction) = settings.contradiction() {
-            return Err(vec![contradiction]);
-        }
-        let list = TrustList::of(environment);
-        let is_listed = |folder: &Path| list.has(folder, &layers.risks);
-        if layers.risks.is_empty() || folder_file.parent().is_some_and(is_listed) {
-            return Ok(settings.with_implied());
-        }
-        layers.is_trusted = false;
-        let settings = Self::read(&mut layers).map_err(one)?;
-        let ignored = (!layers.ignored.is_empty()).then(|| untrusted(folder_file, &layers.ignored));
-        Ok(Self { ignored, ..settings.with_implied() })
-    }
-
-    /// Returns the path of the user's own settings file.
-    pub(crate) fn user_file(environment: &Environment) -> Option<PathBuf> {
-        environment.config_home().map(|home| home.join("team/settings.toml"))
-    }
-
-    /// Returns the problem of settings that exclude each other, which the endpoint would refuse at every call.
-    fn contradiction(&self) -> Option<Failure> {
-        let Setting { value: Some(budget), source } = self.thinking_tokens.clone() else {
-            return None;
-        };
-        let most = self.max_answer_tokens.value;
-        let why = if self.effort.value == Some(Effort::Off) {
-            format!("`effort` is `off` ({}), so there is no thinking", self.effort.source)
-        } else if budget < limits::LEAST_THINKING_TOKENS {
-            format!("the least that the API accepts is {}", limits::LEAST_THINKING_TOKENS)
-        } else if budget >= most {
-            let of = &self.max_answer_tokens.source;
-            format!(
-                "it must be below `max_answer_tokens`, which is {most} ({of}): thinking is a part"
-            )
-        } else {
-            return None;
-        };
-        let what = format!("thinking_tokens = {budget} is invalid ({source})");
-        Some(Failure::new(Exit::Usage, what, why, "change one of them, or leave it out"))
-    }
-
-    /// Returns the settings in a team folder's file that need trust.
-    pub(crate) fn risks_in(folder_file: &Path) -> Result<Risks, Failure> {
-        let text = layers::read(folder_file)?;
-        let (environment, flags) = (Environment::default(), Flags::default());
-        let (file, failures) = SettingsFile::parse(folder_file, &text, specs::ALL);
-        if let Some(failure) = failures.into_iter().next() {
-            return Err(failure);
-        }
-        let mut layers = Layers::new(&flags, &environment, vec![file])
-            .with_workspace_servers(WorkspaceServers::read(folder_file));
-        Self::read(&mut layers)?;
-        Ok(layers.risks)
-    }
-
-    /// Fills in what a setting implies for another: hosts are listed by a person who wants no others to be reached.
-    fn with_implied(mut self) -> Self {
-        if self.sandbox_network.is_default() && !self.sandbox_hosts.value.0.is_empty() {
-            let source = format!("sandbox.hosts, {}", self.sandbox_hosts.source);
-            self.sandbox_network = Setting { value: SandboxNetwork::Hosts, source };
-        }
-        self
     }
 }

@@ -9,10 +9,14 @@ use super::client::{connect, list_models};
 use super::config::Api;
 use super::registry::{Access, Discovery, ModelName, OpenAiApi, ProviderSpec, Variables};
 
+/// The environment variables with its credentials.
+pub const VARIABLES: Variables =
+    Variables { prefix: "OPENAI", has_auth_token: false, further: &[] };
+
 /// `openai/NAME`: a model of `OpenAI`, or behind OpenAI-compatible chat completions.
 pub static SPEC: ProviderSpec = ProviderSpec {
     model_name: ModelName::Optional,
-    variables: Some(Variables { prefix: "OPENAI", has_auth_token: false, further: &[] }),
+    variables: Some(VARIABLES),
     discovery: Discovery::FirstListed,
     base_url: Some("https://api.openai.com/v1"),
     connect: |connection| connect(&SPEC, api(&connection.access), &connection),
