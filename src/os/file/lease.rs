@@ -49,8 +49,21 @@ fn quiet_sigio() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::file::create_to_read;
     use std::fs;
+    use std::io::Write;
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_file_that_is_created_to_be_read_has_no_writer_and_replaces_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        let (file, known) = create_to_read(&path).unwrap();
+        assert_eq!((writers(&file), known.len()), (OpenWriters::Absent, 0));
+        assert!((&file).write_all(b"x").is_err());
+        assert!(create_to_read(&path).unwrap_err().is_taken());
+        assert!(!create_to_read(&folder.path().join("none/new")).unwrap_err().is_taken());
+    }
 
     #[test]
     fn a_writer_is_seen_until_it_closes() {

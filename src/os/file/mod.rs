@@ -29,6 +29,11 @@ pub enum FileError {
 }
 
 impl FileError {
+    /// Whether there is something else at the path already.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(self, Self::Io(_, source) if source.kind() == io::ErrorKind::AlreadyExists)
+    }
+
     /// Whether the file does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Io(_, source) if source.kind() == io::ErrorKind::NotFound)
@@ -85,6 +90,13 @@ pub(crate) fn create_new(path: &Path, access: Access) -> Result<File, FileError>
     open_with(path, access.options().create_new(true)).map(|(file, _)| file)
 }
 
+/// Creates an empty file, and opens it for reading only: nobody has it open for writing. Returns it with its metadata.
+pub(crate) fn create_to_read(path: &Path) -> Result<(File, Metadata), FileError> {
+    // The standard library creates no file that it could not write to.
+    let flags = OPEN_FLAGS | libc::O_CREAT | libc::O_EXCL;
+    open_with(path, Access::Read.options().custom_flags(flags))
+}
+
 fn open_with(path: &Path, options: &OpenOptions) -> Result<(File, Metadata), FileError> {
     let file = options.open(path).map_err(|source| explain(path, source))?;
     let known = file.metadata().at(path)?;
@@ -131,6 +143,9 @@ pub(crate) fn check_owner(path: &Path, known: &Metadata) -> Result<(), FileError
 /// Replaces the error of the system by one that names the kind or the owner of the object, if the object is not a
 /// regular file of this user.
 fn explain(path: &Path, source: io::Error) -> FileError {
+    if source.kind() == io::ErrorKind::NotFound {
+        return FileError::Io(path.into(), source);
+    }
     let odd = fs::symlink_metadata(path).ok().and_then(|known| check(path, &known).err());
     odd.unwrap_or_else(|| FileError::Io(path.into(), source))
 }

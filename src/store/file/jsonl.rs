@@ -193,13 +193,19 @@ pub(crate) struct Log {
 impl Log {
     /// Opens or creates the file, and seals a torn tail.
     pub(crate) fn open(path: PathBuf) -> Result<Self, StoreError> {
-        let (file, is_named) = match open(&path, Access::Append) {
-            Err(why) if why.is_missing() => (create_new(&path, Access::Append)?, false),
-            other => (other?, true),
+        let file = match open(&path, Access::Append) {
+            Err(why) if why.is_missing() => return Self::create(path),
+            other => other?,
         };
-        let log = Self { path, file, is_named, is_degraded: false };
+        let log = Self { path, file, is_named: true, is_degraded: false };
         log.seal()?;
         Ok(log)
+    }
+
+    /// Creates the file. Fails if there is one.
+    pub(crate) fn create(path: PathBuf) -> Result<Self, StoreError> {
+        let file = create_new(&path, Access::Append)?;
+        Ok(Self { path, file, is_named: false, is_degraded: false })
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -85,6 +85,8 @@ pub(crate) struct Claim {
     pub(crate) stage: Stage,
     /// The path without the suffix.
     path: PathBuf,
+    /// Its file, until it is read for the first time.
+    pub(crate) unread: Option<File>,
     /// The watch on its file; without one, only the size of the file shows late writers.
     pub(crate) watch_id: Option<WatchId>,
     /// Every byte before this offset is in the transcript or the dead letters.
@@ -130,6 +132,7 @@ impl Claim {
             path: dir.claims().join(format!("{name}.{batch_id}")),
             batch_id,
             stage,
+            unread: None,
             watch_id: None,
             read_to: 0,
             size: 0,

@@ -229,7 +229,11 @@ impl<S: MailSink> Mailbox<S> {
             return Ok(None);
         }
         let path = claim.path();
-        let (file, known) = match open_known(&path, Access::Read) {
+        let opened = match claim.unread.take() {
+            Some(file) => file.metadata().at(&path).map(|known| (file, known)),
+            None => open_known(&path, Access::Read),
+        };
+        let (file, known) = match opened {
             Ok(opened) => opened,
             Err(why) if why.is_missing() => {
                 // An outsider removed the claim.

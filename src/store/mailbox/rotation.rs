@@ -5,7 +5,9 @@
 
 use super::claim::{BatchIds, Claim, ClaimFile, Stage, list, undo_half_claim};
 use super::wake::Waker;
-use crate::os::file::{Access, At, FileError, create_new, open_known, open_or_create};
+use crate::os::file::{
+    Access, At, FileError, create_new, create_to_read, open_known, open_or_create,
+};
 use crate::os::watch::{WatchId, touch};
 use crate::store::failpoint;
 use crate::store::file::atomic::{Fsync, remove, sync_folder};
@@ -195,12 +197,18 @@ impl InboxRotation {
     ) -> Result<Option<BegunClaim>, StoreError> {
         let Self { dir, name, waker, inbox, next: ready, .. } = self;
         let path = dir.inbox(name);
-        let (file, known) = find_inbox(dir, name, fsync)?;
-        if known.ino() != inbox.inode {
-            let watch_id = waker.watch(&path)?;
-            *inbox = Inbox::new((file, known.clone()), watch_id);
-        }
-        if known.len() == 0 {
+        let size = match fs::symlink_metadata(&path) {
+            Ok(known) if known.ino() == inbox.inode && known.nlink() == 1 => known.len(),
+            _ => {
+                let (file, known) = find_inbox(dir, name, fsync)?;
+                let size = known.len();
+                if known.ino() != inbox.inode {
+                    *inbox = Inbox::new((file, known), waker.watch(&path)?);
+                }
+                size
+            }
+        };
+        if size == 0 {
             return Ok(None);
         }
         let next = dir.next_inbox(name);
@@ -239,7 +247,8 @@ impl InboxRotation {
         match begun.fresh.take() {
             Some(fresh) => {
                 fs::rename(self.dir.next_inbox(&self.name), &path).at(&path)?;
-                self.inbox = fresh;
+                let claimed = std::mem::replace(&mut self.inbox, fresh);
+                begun.claim.unread = Some(claimed.file);
             }
             // The prepared file is not used: an outsider may have created an inbox with mail since.
             None => {
@@ -290,19 +299,25 @@ fn find_inbox(
 /// Prepares and watches the next inbox. An existing file is reused; its contents are delivered with the next
 /// claim.
 fn prepare(path: &Path, waker: &mut Waker) -> Result<Inbox, StoreError> {
-    let found = match open_known(path, Access::Read) {
-        Err(why @ FileError::Io { .. }) if !why.is_missing() => return Err(why.into()),
-        Ok((file, known)) if known.nlink() == 1 => (file, known),
+    let found = match create_to_read(path) {
+        Err(why) if why.is_taken() => left_at(path)?,
+        created => created?,
+    };
+    Ok(Inbox::new(found, waker.watch(path)?))
+}
+
+/// Opens the next inbox that an earlier process has left. Anything that cannot become an inbox is replaced.
+fn left_at(path: &Path) -> Result<(File, Metadata), FileError> {
+    match open_known(path, Access::Read) {
+        Err(why @ FileError::Io(..)) if !why.is_missing() => Err(why),
+        Ok((file, known)) if known.nlink() == 1 => Ok((file, known)),
         found => {
-            // A file that cannot become an inbox.
             if !found.is_err_and(|why| why.is_missing()) {
                 remove(path)?;
             }
-            drop(create_new(path, Access::Append)?);
-            open_known(path, Access::Read)?
+            create_to_read(path)
         }
-    };
-    Ok(Inbox::new(found, waker.watch(path)?))
+    }
 }
 
 #[cfg(test)]

@@ -114,13 +114,17 @@ impl Outbox {
     /// The file cannot be opened, or is damaged before its end.
     pub fn open(dir: &TeamDir, name: &AgentName, terms: &OwnTerms) -> Result<Self, StoreError> {
         let path = dir.relay_outbox(name);
-        let contents = read(&path)?;
-        if let Some(end) = contents.torn_at {
-            let file = open(&path, Access::Update)?;
-            file.set_len(end).at(&path)?;
-            sync_data(&file, &path, Fsync::Always)?;
-        }
-        let log = Log::open(path.clone())?;
+        let (log, contents) = match read(&path)? {
+            None => (Log::create(path.clone())?, Contents::default()),
+            Some(contents) => {
+                if let Some(end) = contents.torn_at {
+                    let file = open(&path, Access::Update)?;
+                    file.set_len(end).at(&path)?;
+                    sync_data(&file, &path, Fsync::Always)?;
+                }
+                (Log::open(path.clone())?, contents)
+            }
+        };
         let Contents { base, waiting, recorded, .. } = contents;
         let size = log.size()?;
         let (log, is_synced) = (Some(log), false);
@@ -414,6 +418,7 @@ impl MailSink for Outbox {
     }
 }
 
+#[derive(Default)]
 struct Contents {
     base: u64,
     waiting: VecDeque<Unacknowledged>,
@@ -422,11 +427,10 @@ struct Contents {
     torn_at: Option<u64>,
 }
 
-fn read(path: &Path) -> Result<Contents, FileError> {
-    let mut found =
-        Contents { base: 0, waiting: VecDeque::new(), recorded: BTreeMap::new(), torn_at: None };
-    let Some((file, _)) = open_if_there(path)? else { return Ok(found) };
-    let mut next = 1;
+/// Reads an outbox; `None` if there is no file.
+fn read(path: &Path) -> Result<Option<Contents>, FileError> {
+    let Some((file, _)) = open_if_there(path)? else { return Ok(None) };
+    let (mut found, mut next) = (Contents::default(), 1);
     let mut lines = Lines::from(file, 0, LONGEST_LINE).at(path)?;
     while let Some(Framed { piece, offset, bytes }) = lines.next().at(path)? {
         if offset == 0
@@ -463,7 +467,7 @@ fn read(path: &Path) -> Result<Contents, FileError> {
             }
         }
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 fn acknowledged(line: &[u8]) -> Option<u64> {
