@@ -47,6 +47,7 @@ pub use waiting::WaitingLines;
 pub use watcher::{ChangedInboxes, ExitWatcher, TeamWatcher};
 
 pub use crate::os::child::{ask_to_end, ask_to_reload, end_with_parent};
+pub use crate::os::memory::RestWatch;
 pub use crate::os::program::{forbid_inspection, raise_descriptors};
 
 use crate::bus::BusError;

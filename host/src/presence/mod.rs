@@ -18,7 +18,7 @@ use crate::outbound::OutboundEvent;
 use crate::trust::Trust;
 use crate::withdrawals::Withdrawals;
 use agent_team::bus::Bus;
-use agent_team::relay::{HostState, KnownPlacements, RosterMirror, WaitingLines};
+use agent_team::relay::{HostState, KnownPlacements, RestWatch, RosterMirror, WaitingLines};
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
@@ -99,6 +99,7 @@ pub(crate) struct PresenceTask {
     values_since: Option<Instant>,
     recorded: Vec<KnownHost>,
     last_beat: Instant,
+    rest: RestWatch,
 }
 
 impl PresenceTask {
@@ -146,6 +147,7 @@ impl PresenceTask {
             values_since: None,
             recorded: Vec::new(),
             last_beat: Instant::now(),
+            rest: RestWatch::new(),
         }
     }
 
@@ -379,9 +381,11 @@ impl PresenceTask {
         }
     }
 
-    /// Gives a sign of life, and counts the missed ones of the others.
+    /// Gives a sign of life, and counts the missed ones of the others. A relay at rest does nothing else, so memory is given back
+    /// here, too.
     async fn beat(&mut self) {
         self.last_beat = Instant::now();
+        self.rest.look();
         self.send_beat(false).await;
         if self.has_untold() {
             self.tell().await;

@@ -2,13 +2,71 @@
 
 use nix::libc::c_void;
 use nix::sys::mman::{MmapAdvise, madvise};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 // The linker sets these: between them are only read-only data and code.
 #[expect(unsafe_code, reason = "symbols of the linker")]
 unsafe extern "C" {
     static __executable_start: u8;
     static etext: u8;
+}
+
+/// The processor time between two looks below which a process is at rest.
+const REST: Duration = Duration::from_millis(20);
+
+/// The processor time since the last rest from which it is worth while to give memory back.
+const WORK: Duration = Duration::from_millis(100);
+
+/// Gives memory back whenever this process comes to rest, for one that looks at itself every few seconds.
+#[derive(Debug)]
+pub struct RestWatch {
+    /// The processor time at the last look.
+    seen: Duration,
+    /// The processor time since memory was given back; the start counts as much work.
+    worked: Duration,
+}
+
+impl RestWatch {
+    /// Watches from the start of the process on.
+    pub fn new() -> Self {
+        Self { seen: processor_time(), worked: WORK }
+    }
+
+    /// Gives memory back if the process has worked, and has rested since the last call.
+    pub fn look(&mut self) {
+        if self.is_due(processor_time()) {
+            forget_the_start();
+        }
+    }
+
+    fn is_due(&mut self, now: Duration) -> bool {
+        let used = now.saturating_sub(std::mem::replace(&mut self.seen, now));
+        self.worked = self.worked.saturating_add(used);
+        let is_due = used < REST && self.worked >= WORK;
+        if is_due {
+            self.worked = Duration::ZERO;
+        }
+        is_due
+    }
+}
+
+impl Default for RestWatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns the processor time of all threads of this process so far; zero if the system does not tell.
+fn processor_time() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
+    let time = |time: TimeVal| {
+        let micros = time.tv_sec().saturating_mul(1_000_000).saturating_add(time.tv_usec());
+        Duration::from_micros(u64::try_from(micros).unwrap_or_default())
+    };
+    time(usage.user_time()) + time(usage.system_time())
 }
 
 /// Makes all threads share one heap, because each further heap keeps the memory that its thread once used. Call
@@ -50,11 +108,23 @@ pub(crate) fn forget_the_start() {
 
 #[cfg(test)]
 mod tests {
+    use super::{RestWatch, WORK};
     use crate::os::program::{assert_passes, test_process};
     use std::hint::black_box;
+    use std::time::Duration;
 
     /// The environment variable of the process that runs only this test, because other tests allocate memory, too.
     const ALONE: &str = "TEAM_TEST_MEMORY";
+
+    #[test]
+    fn memory_is_given_back_once_after_work_and_not_in_its_midst() {
+        let ms = Duration::from_millis;
+        let mut watch = RestWatch { seen: ms(0), worked: WORK };
+        // The start, a rest, some work, a rest too early, more work, a rest.
+        let looks = [80, 81, 82, 150, 151, 210, 211, 212];
+        let due = looks.map(|at| watch.is_due(ms(at)));
+        assert_eq!(due, [false, true, false, false, false, false, true, false]);
+    }
 
     #[test]
     fn freed_memory_is_returned_to_the_system() {
