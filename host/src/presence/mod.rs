@@ -37,6 +37,9 @@ const BEAT_EVERY: Duration = Duration::from_secs(2);
 /// stopped does not count.
 const MISSED_BEATS: u32 = 3;
 
+/// The time that the last news have before this host says good-bye.
+const LAST_NEWS_WITHIN: Duration = Duration::from_secs(1);
+
 /// The least time between two rewrites of the roster.
 const WRITE_EVERY: Duration = Duration::from_millis(100);
 
@@ -499,7 +502,13 @@ impl PresenceTask {
         }
     }
 
+    /// Notes what the others have told last, and tells them what has changed here: one of both may be that the lead has ended,
+    /// with which this relay ends, too.
     async fn end(&mut self) -> Result<(), NameLost> {
+        if self.has_changed {
+            self.write().await;
+        }
+        drop(tokio::time::timeout(LAST_NEWS_WITHIN, self.tell()).await);
         self.send_beat(true).await;
         Ok(())
     }

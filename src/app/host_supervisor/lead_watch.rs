@@ -8,14 +8,19 @@ use std::time::{Duration, Instant};
 /// The time after which a host that says nothing counts as away: so long the lead was not heard before that is known.
 const NOTICED_AFTER: Duration = Duration::from_secs(8);
 
+/// The time for which the host of the lead has to say that the lead has ended.
+const ENDED_FOR: Duration = Duration::from_secs(5);
+
 /// The lead as this host knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LeadSign {
-    /// Its host is heard, and says that it lives.
-    Heard,
+    /// Its host is heard, and says that this incarnation lives.
+    Heard(String),
+    /// Its host said last that this incarnation has ended.
+    Ended(String),
     /// Its host is away.
     Away,
-    /// It is not known: no relay runs here, or it has ended.
+    /// It is not known: no relay runs here, or there is no lead.
     Unknown,
 }
 
@@ -23,24 +28,39 @@ pub(super) enum LeadSign {
 pub(super) struct LeadWatch {
     limit: Duration,
     heard: Instant,
+    /// The incarnation that was heard.
+    incarnation: Option<String>,
+    /// The time since which it counts as ended.
+    ended: Option<Instant>,
 }
 
 impl LeadWatch {
     pub(super) fn new(limit: Duration) -> Self {
-        Self { limit, heard: Instant::now() }
+        Self { limit, heard: Instant::now(), incarnation: None, ended: None }
     }
 
-    /// Notes what is known of the lead now. Returns whether it was not heard for too long.
+    /// Notes what is known of the lead now. Returns whether it has ended, or was not heard for too long. That one has ended
+    /// which was never heard is no news: a server may tell of an earlier lead.
     pub(super) fn is_gone(&mut self, sign: LeadSign) -> bool {
-        let before = match sign {
-            LeadSign::Heard => {
+        let before = match &sign {
+            LeadSign::Heard(_) => {
                 self.heard = Instant::now();
                 Duration::ZERO
             }
             LeadSign::Away => NOTICED_AFTER,
-            LeadSign::Unknown => Duration::ZERO,
+            LeadSign::Ended(_) | LeadSign::Unknown => Duration::ZERO,
         };
-        self.heard.elapsed() + before > self.limit
+        match sign {
+            LeadSign::Heard(incarnation) => {
+                (self.incarnation, self.ended) = (Some(incarnation), None);
+            }
+            LeadSign::Ended(incarnation) if self.incarnation.as_ref() == Some(&incarnation) => {
+                self.ended.get_or_insert_with(Instant::now);
+            }
+            LeadSign::Ended(_) | LeadSign::Away | LeadSign::Unknown => self.ended = None,
+        }
+        self.ended.is_some_and(|since| since.elapsed() > ENDED_FOR)
+            || self.heard.elapsed() + before > self.limit
     }
 }
 
@@ -48,9 +68,13 @@ impl LeadWatch {
 pub(super) fn sign_of_lead(team: &TeamDir) -> LeadSign {
     let is_served = relay::is_served(team).unwrap_or(false);
     let lead = roster::read(team).ok().and_then(|roster| roster.lead.clone());
-    match lead.filter(|lead| is_served && lead.host.is_some()) {
-        Some(lead) if lead.away_since.is_some() => LeadSign::Away,
-        Some(lead) if lead.alive == Some(true) => LeadSign::Heard,
+    match lead.filter(|lead| lead.host.is_some()) {
+        // It stays so without a relay, which may have ended with the lead.
+        Some(lead) if lead.alive == Some(false) => LeadSign::Ended(lead.incarnation.clone()),
+        Some(lead) if is_served && lead.away_since.is_some() => LeadSign::Away,
+        Some(lead) if is_served && lead.alive == Some(true) => {
+            LeadSign::Heard(lead.incarnation.clone())
+        }
         Some(_) | None => LeadSign::Unknown,
     }
 }
@@ -65,13 +89,30 @@ mod tests {
         let age = |watch: &mut LeadWatch, seconds| {
             watch.heard = watch.heard.checked_sub(Duration::from_secs(seconds)).unwrap();
         };
-        assert!(!watch.is_gone(LeadSign::Heard));
+        let heard = || LeadSign::Heard("one".into());
+        assert!(!watch.is_gone(heard()));
         age(&mut watch, 51);
         assert!(!watch.is_gone(LeadSign::Away) && !watch.is_gone(LeadSign::Unknown));
         age(&mut watch, 2);
         assert!(watch.is_gone(LeadSign::Away));
         assert!(!watch.is_gone(LeadSign::Unknown), "a relay that is started again is no lost lead");
-        assert!(!watch.is_gone(LeadSign::Heard));
+        assert!(!watch.is_gone(heard()));
         assert!(!watch.is_gone(LeadSign::Away));
+    }
+
+    #[test]
+    fn a_lead_that_was_heard_is_gone_some_seconds_after_its_end_and_no_other_one_is() {
+        let mut watch = LeadWatch::new(Duration::from_secs(60));
+        let [heard, ended] = [LeadSign::Heard, LeadSign::Ended];
+        let mut is_gone_later = |sign: LeadSign| {
+            let at_once = watch.is_gone(sign.clone());
+            watch.ended = watch.ended.map(|at| at.checked_sub(ENDED_FOR).unwrap());
+            (at_once, watch.is_gone(sign))
+        };
+        assert_eq!(is_gone_later(ended("old".into())), (false, false), "it was never heard");
+        assert_eq!(is_gone_later(heard("new".into())), (false, false));
+        assert_eq!(is_gone_later(ended("old".into())), (false, false), "a server told it again");
+        assert_eq!(is_gone_later(ended("new".into())), (false, true));
+        assert_eq!(is_gone_later(heard("next".into())), (false, false), "it was resumed");
     }
 }
