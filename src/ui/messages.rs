@@ -230,6 +230,7 @@ fn words(what: TraceEvent) -> &'static str {
         TraceEvent::Told => "is told",
         TraceEvent::Waits => "has it in the inbox, unread",
         TraceEvent::OnItsWay => "does not have it yet: it waits here for the recipient's host",
+        TraceEvent::Arrived => "has it on its own host",
         TraceEvent::Claimed => "has claimed it from the inbox but not received it yet",
         TraceEvent::Processed => "has received its batch, which is in the transcript",
         TraceEvent::TakenIn => "receives it",

@@ -37,7 +37,7 @@ pub(super) fn find(team: &TeamDir, to: &str, id: &str) -> Result<Option<Message>
                 Some(Entry::Mail { message, .. }) => Some(message),
                 _ => None,
             },
-            SearchLocation::Outbox => carried(line),
+            SearchLocation::Outbox | SearchLocation::Acknowledged => carried(line),
             SearchLocation::Dead | SearchLocation::Log => None,
         };
         let message = object.and_then(|object| Message::read(&object).ok());

@@ -49,6 +49,7 @@ pub(crate) enum TraceEvent {
     Waits,
     /// A relay has the message, on its way to the host of its recipient.
     OnItsWay,
+    Arrived,
     /// The message is in a batch that its recipient has claimed.
     Claimed,
     /// The message is in a batch that was claimed and processed.
@@ -72,7 +73,7 @@ impl TraceEvent {
     pub(crate) fn stage(self) -> Option<Stage> {
         let stages = [
             (Stage::Sent, &[Self::Called, Self::Reported][..]),
-            (Stage::Appended, &[Self::Waits, Self::OnItsWay]),
+            (Stage::Appended, &[Self::Waits, Self::OnItsWay, Self::Arrived]),
             (Stage::Claimed, &[Self::Claimed, Self::Processed]),
             (Stage::Acknowledged, &[Self::TakenIn]),
             (Stage::Answered, &[Self::Read]),
@@ -160,7 +161,9 @@ fn ids_in(name: &AgentName, place: SearchLocation, line: &[u8]) -> impl Iterator
         SearchLocation::Inbox | SearchLocation::Claim | SearchLocation::TakenClaim => {
             whole().as_ref().and_then(id_of)
         }
-        SearchLocation::Outbox => carried(line).as_ref().and_then(id_of),
+        SearchLocation::Outbox | SearchLocation::Acknowledged => {
+            carried(line).as_ref().and_then(id_of)
+        }
         SearchLocation::Dead => whole().as_ref().and_then(raw_message).as_ref().and_then(id_of),
         SearchLocation::Transcript => match Line::read(line).map(|line| line.entry) {
             Some(Entry::Mail { message, .. }) => id_of(&message),
@@ -290,6 +293,9 @@ fn search(team: &TeamDir, id: &str, since: Option<WallTime>) -> Result<Trace, St
     // A conversation that is archived meanwhile is read twice.
     let words = |step: &Step| (step.at, step.agent.clone(), step.what, step.text.clone());
     search.trace.steps.dedup_by_key(|step| words(step));
+    // The files of its host, where they are seen, tell more than that it is there.
+    let is_seen = search.trace.steps.iter().any(|step| step.what == TraceEvent::TakenIn);
+    search.trace.steps.retain(|step| !is_seen || step.what != TraceEvent::Arrived);
     Ok(search.trace)
 }
 
@@ -349,8 +355,8 @@ impl Search<'_> {
             }
             return;
         }
-        let is_carried = spot.place == SearchLocation::Outbox;
-        let object = if is_carried { carried(line) } else { serde_json::from_slice(line).ok() };
+        let is_outbox = spot.place.is_outbox();
+        let object = if is_outbox { carried(line) } else { serde_json::from_slice(line).ok() };
         let Some(object) = object else { return };
         let (what, at, text) = match spot.place {
             SearchLocation::Inbox if self.is_for_other_host(reader) => {
@@ -358,6 +364,7 @@ impl Search<'_> {
             }
             SearchLocation::Inbox => (TraceEvent::Waits, None, reader.place.words()),
             SearchLocation::Outbox => (TraceEvent::OnItsWay, None, reader.place.words()),
+            SearchLocation::Acknowledged => (TraceEvent::Arrived, None, reader.place.words()),
             SearchLocation::Claim => (TraceEvent::Claimed, None, reader.place.words()),
             SearchLocation::TakenClaim => (TraceEvent::Processed, None, reader.place.words()),
             SearchLocation::Dead => {
@@ -520,7 +527,7 @@ impl Search<'_> {
                         let Entry::Mail { message, .. } = line.entry else { return None };
                         Some(message)
                     }),
-                    SearchLocation::Outbox => carried(line),
+                    SearchLocation::Outbox | SearchLocation::Acknowledged => carried(line),
                     SearchLocation::TakenClaim | SearchLocation::Dead | SearchLocation::Log => None,
                 };
                 let Some(object) = object else { return NextLine::Matching };

@@ -158,6 +158,11 @@ fn what_was_seen_of_a_host_is_shown_while_it_is_away_with_its_time() {
         let trace = printed(&ann.team(&["trace", &id]));
         trace.contains("carol receives it") && trace.contains("copies/gpu1/transcript/carol.jsonl")
     });
+    machines.eventually("nothing says that it waits, or only that it has arrived", || {
+        let trace = printed(&ann.team(&["trace", &id]));
+        let says = |words: &str| trace.contains(words);
+        !says("does not have it yet") && !says("has it on its own host")
+    });
     carol.kill().unwrap();
     carol.wait().unwrap();
 }

@@ -8,6 +8,7 @@ use crate::store::file::read::{changed_at, known_if_there, open_if_there};
 use crate::store::file::tail::LogPart;
 use crate::store::mailbox::claim::list;
 use crate::store::process_log::{self, parts};
+use crate::store::relay::acknowledged_in;
 use crate::store::transcript::archived;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, WallTime};
@@ -26,10 +27,19 @@ pub(crate) enum SearchLocation {
     TakenClaim,
     /// Mail that a relay has taken out of the inbox, on its way to another host.
     Outbox,
+    /// The same mail, after the host of its recipient has acknowledged it.
+    Acknowledged,
     Dead,
     /// The conversation, current or archived.
     Transcript,
     Log,
+}
+
+impl SearchLocation {
+    /// Whether the line is one of an outbox.
+    pub(crate) fn is_outbox(self) -> bool {
+        matches!(self, Self::Outbox | Self::Acknowledged)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +64,14 @@ pub(crate) fn each_line(
     let written = written(words);
     let mut read = |place, path: PathBuf| -> Result<(), StoreError> {
         let Some((file, _)) = open_if_there(&path)? else { return Ok(()) };
+        let acknowledged = if place == SearchLocation::Outbox { acknowledged_in(&path) } else { 0 };
+        let mut meet = |spot: &LineLocation, line: &[u8]| {
+            let is_acknowledged = number_of(line).is_some_and(|number| number <= acknowledged);
+            if !is_acknowledged {
+                return meet(spot, line);
+            }
+            meet(&LineLocation { place: SearchLocation::Acknowledged, ..spot.clone() }, line)
+        };
         Ok(each_line_of(dir, place, (file, 0), &path, &written, &mut meet)?)
     };
     read(SearchLocation::Inbox, dir.inbox(name))?;
@@ -76,6 +94,12 @@ pub(crate) fn each_line(
         }
     }
     Ok(())
+}
+
+/// Returns the number of a line of an outbox.
+fn number_of(line: &[u8]) -> Option<u64> {
+    let line: Map<String, Value> = serde_json::from_slice(line).ok()?;
+    line.get("seq")?.as_u64()
 }
 
 /// Returns the message in a line of an outbox.

@@ -427,6 +427,11 @@ struct Contents {
     torn_at: Option<u64>,
 }
 
+/// Returns up to which number the lines of an outbox are acknowledged; 0 if the file is not there or cannot be read.
+pub(crate) fn acknowledged_in(path: &Path) -> u64 {
+    read(path).ok().flatten().map_or(0, |contents| contents.base)
+}
+
 /// Reads an outbox; `None` if there is no file.
 fn read(path: &Path) -> Result<Option<Contents>, FileError> {
     let Some((file, _)) = open_if_there(path)? else { return Ok(None) };
