@@ -1,6 +1,7 @@
 //! The hosts of a team as a table and as JSON.
 
 use super::context::Context;
+use super::stop_members::is_alive;
 use crate::error::Failure;
 use crate::os::{Clock, SystemClock};
 use crate::store::relay::{self, KnownHost, SshHost};
@@ -17,14 +18,17 @@ use serde_json::{Value, json};
 pub(crate) struct Hosts {
     rows: Vec<HostRow>,
     is_served: bool,
+    /// Whether a lead runs on this host.
+    has_lead: bool,
 }
 
 /// Returns the hosts of the team.
 pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
     let team = context.team_to_view()?;
     let is_served = relay::is_served(&team)?;
+    let has_lead = is_alive(&team, &AgentName::lead());
     let Some(own) = relay::identity(&team)? else {
-        return Ok(Hosts { rows: Vec::new(), is_served });
+        return Ok(Hosts { rows: Vec::new(), is_served, has_lead });
     };
     let roster = roster::read(&team)?;
     let now = SystemClock.now();
@@ -43,6 +47,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         counts.map(|count| *count as u64).sum()
     };
     let given_up = relay::given_up_hosts(&team)?;
+    let removed = relay::trusted_hosts(&team)?.removed;
     let sent_keys = relay::sent_keys(&team)?;
     let keys_of = |host: &HostName| sent_keys.get(host).into_iter().flatten().cloned().collect();
     let other = |known: KnownHost| {
@@ -52,6 +57,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         let is_given_up = is_given_up || given_up.iter().any(|it| it.host == host);
         let state = match away_since {
             _ if is_given_up => "given up".to_owned(),
+            _ if removed.contains(&host) => "removed".to_owned(),
             _ if !is_served => "unknown: no relay runs here".to_owned(),
             Some(since) => {
                 let why = trouble(&host).unwrap_or_default();
@@ -91,8 +97,13 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         host: host.to_string(),
     });
     let unheard: Vec<_> = unheard.collect();
-    let others = known.into_iter().map(other).chain(unheard);
-    Ok(Hosts { rows: [here].into_iter().chain(others).collect(), is_served })
+    // One that was removed is shown while somebody of the team may still be there.
+    let is_over = |row: &HostRow| {
+        let is_it = removed.iter().any(|host| host.as_str() == row.host);
+        is_it && row.members.is_empty() && row.waiting == 0
+    };
+    let others = known.into_iter().map(other).filter(|row| !is_over(row)).chain(unheard);
+    Ok(Hosts { rows: [here].into_iter().chain(others).collect(), is_served, has_lead })
 }
 
 /// Returns the members of another host, or of this one, the lead first.
@@ -106,6 +117,8 @@ pub(super) fn members_of(roster: &Roster, host: Option<&str>) -> Vec<String> {
 pub(crate) fn table(hosts: &Hosts, palette: Palette) -> String {
     let note = if hosts.rows.is_empty() || hosts.is_served {
         ""
+    } else if hosts.has_lead {
+        "No relay runs on this host yet: the lead starts it within some seconds\n"
     } else {
         "No relay runs on this host: mail for other hosts waits. It runs while a lead does (team lead), or: team-host run\n"
     };

@@ -90,7 +90,7 @@ verbs! {
     /// Show the members: status, activity, unread mail, tokens
     #[command(visible_alias = "status")]
     Ls = ls,
-    /// List the hosts of a team on several machines (docs/machines.md)
+    /// List, add and remove the hosts of a team on several machines (docs/machines.md)
     Host = host,
     /// Send one message
     Send = send,
