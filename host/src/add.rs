@@ -26,6 +26,9 @@ use tokio::runtime::Builder;
 /// The time in which the relay of a new host is heard.
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
 
+/// The time for which the relay of a new host has to fail for the same reason. It is started again meanwhile.
+const LASTING: Duration = Duration::from_secs(3);
+
 /// The pause between two looks whether it is heard.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -155,6 +158,7 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
         team.unwrap_or_else(|| format!("{}", Path::new(&program).with_file_name("team").display()));
     let start = format!("cd {} && {} teammate NAME", quoted(&folder), quoted(&team));
     tell(&format!("Start a member there:  ssh -t {destination} {}", quoted(&start)));
+    tell(&format!("Or have the lead start it: Spawn NAME on {host}"));
     if !is_served(&dir).map_err(|why| at_folder(&why))? {
         tell("The connection is up while a lead runs here (team lead), or: team-host run");
     }
@@ -403,7 +407,11 @@ async fn until_heard(
         }
         let why = link.and_then(|link| link.why.clone());
         let is_over = Instant::now() > until;
-        if let Some(said) = why.as_ref().and_then(|why| why.strip_prefix(OWN_WORDS)) {
+        // A relay there may have ended because of what was in force before, and is started again.
+        let is_lasting = link.is_some_and(|link| SystemClock.now().since(link.since) >= LASTING);
+        if let Some(said) = why.as_ref().and_then(|why| why.strip_prefix(OWN_WORDS))
+            && is_lasting
+        {
             return Err(HostFailure::usage(what, said, "change that, and add it again"));
         }
         if is_over {

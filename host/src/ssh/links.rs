@@ -8,7 +8,7 @@ use crate::sign_in::SignIn;
 use agent_team::store::relay::{SshHost, SshLink, ssh_hosts, write_ssh_links};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::carried::HostName;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -41,11 +41,16 @@ impl SshLinks {
         let mut links: Vec<SshLink> = Vec::new();
         loop {
             if let Some(hosts) = self.hosts().await {
-                self.follow(&hosts, &mut running, &news).await;
-                if links.iter().any(|link| !running.contains_key(&link.host)) {
-                    links.retain(|link| running.contains_key(&link.host));
+                let ended = end_others(&hosts, &mut running).await;
+                if !ended.is_empty() {
+                    // What an ended connection said last says nothing of the next one to its host.
+                    while let Ok(news) = heard.try_recv() {
+                        note(&mut links, news);
+                    }
+                    links.retain(|link| !ended.contains(&link.host));
                     self.record(&links).await;
                 }
+                self.start_new(&hosts, &mut running, &news);
             }
             tokio::select! {
                 Some(news) = heard.recv() => {
@@ -67,17 +72,13 @@ impl SshLinks {
             .ok()
     }
 
-    /// Starts and ends connections, so that there is one to each host.
-    async fn follow(
+    /// Starts a connection to each host that has none.
+    fn start_new(
         &self,
         hosts: &[SshHost],
         running: &mut BTreeMap<HostName, Running>,
         news: &mpsc::UnboundedSender<LinkNews>,
     ) {
-        let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(running).into_iter().partition(|(_, link)| hosts.contains(&link.host));
-        *running = kept;
-        end_all(gone.into_values()).await;
         for host in hosts {
             if running.contains_key(&host.host) {
                 continue;
@@ -103,6 +104,19 @@ impl SshLinks {
             tracing::warn!(%why, "the connections are not recorded");
         }
     }
+}
+
+/// Ends the connections to hosts that are not on the list, or are now with other settings; returns their names.
+async fn end_others(
+    hosts: &[SshHost],
+    running: &mut BTreeMap<HostName, Running>,
+) -> BTreeSet<HostName> {
+    let (kept, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        std::mem::take(running).into_iter().partition(|(_, link)| hosts.contains(&link.host));
+    *running = kept;
+    let ended = others.keys().cloned().collect();
+    end_all(others.into_values()).await;
+    ended
 }
 
 async fn end_all(running: impl Iterator<Item = Running>) {

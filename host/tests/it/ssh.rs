@@ -40,6 +40,7 @@ fn a_teammate_that_a_lead_starts_over_ssh_outlives_the_connection_and_ends_with_
     pair.eventually("gpu1 is heard again", || pair.is_heard());
     let said = pair.team_ok(&["host", "rm", "gpu1"]);
     assert!(said.contains("carol ended"), "{said}");
+    assert!(pair.team_ok(&["host", "ls"]).contains("removed"), "carol is listed with it");
     pair.eventually("nothing of the team runs on gpu1", || {
         ["teammate", "team-supervise", "team-host"].iter().all(|name| runs(&pair, name).is_none())
     });
@@ -53,6 +54,12 @@ fn a_teammate_that_a_lead_starts_over_ssh_outlives_the_connection_and_ends_with_
     assert_ne!(before, after);
     pair.add();
     assert_eq!(signing_key(&pair), after, "a host that is signed in keeps its keys");
+}
+
+/// Whether a program of the team runs on gpu1.
+fn runs_on_gpu1(pair: &Pair) -> bool {
+    let name = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    pair.network.host("gpu1").processes().into_iter().any(|pid| name(pid).starts_with("team"))
 }
 
 /// Returns the secret key by which gpu1 signs.
@@ -116,6 +123,44 @@ fn a_host_is_added_in_one_command_and_mail_goes_through_kills_of_ssh_server_and_
     pair.eventually("nothing is left behind", || pair.is_quiet());
     signal(&carol, Signal::SIGTERM);
     carol.wait().unwrap();
+}
+
+#[test]
+fn a_lead_that_is_killed_takes_the_teammates_on_a_host_that_it_has_added_with_it() {
+    let Some(pair) = Pair::or_skip() else { return };
+    pair.add();
+    let mut lead = pair.start_lead();
+    pair.eventually("gpu1 is heard", || pair.is_heard());
+    lead.stdin.as_mut().unwrap().write_all(b"Spawn carol (trainer) on gpu1.\n").unwrap();
+    pair.eventually("carol is on the roster", || pair.knows_carol());
+    lead.kill().unwrap();
+    lead.wait().unwrap();
+    // It is not waited until that host has not heard the lead for ten minutes.
+    pair.eventually("nothing runs on either host", || pair.is_quiet() && !runs_on_gpu1(&pair));
+}
+
+/// As a person does who forgot a label, or has removed the wrong host.
+#[test]
+fn a_host_is_added_again_with_a_label_and_after_its_removal_while_a_lead_runs() {
+    let Some(pair) = Pair::or_skip() else { return };
+    pair.add();
+    let mut lead = pair.start_lead();
+    pair.eventually("gpu1 is heard", || pair.is_heard());
+    let add = |label: &str| pair.team_ok(&["host", "add", "gpu1", "--label", label]);
+    let has_label = |label: &str| {
+        let shown = pair.team_ok(&["host", "ls"]);
+        shown.contains(&format!(" {label} ")) && shown.contains(" up ")
+    };
+    assert!(add("gpu").contains("relay heard"), "with a label");
+    pair.eventually("its label is known", || has_label("gpu"));
+    for label in ["big", "bigger"] {
+        pair.team_ok(&["host", "rm", "gpu1"]);
+        assert!(add(label).contains("relay heard"), "after its removal");
+        pair.eventually("its label is known", || has_label(label));
+    }
+    lead.kill().unwrap();
+    lead.wait().unwrap();
+    pair.eventually("nothing is left behind", || pair.is_quiet());
 }
 
 #[test]
@@ -186,9 +231,9 @@ fn a_host_that_cannot_be_added_is_not_added_and_the_reason_is_said() {
         removed.contains("gpu1 is no host of this team any more: its keys are withdrawn"),
         "{removed}"
     );
-    pair.eventually("the relay on gpu1 ends", || {
-        pair.team_ok(&["host", "ls"]).contains("away for")
-    });
+    pair.eventually("the relay on gpu1 ends", || !runs_on_gpu1(&pair));
+    let shown = pair.team_ok(&["host", "ls"]);
+    assert!(!shown.contains("gpu1"), "it had nobody: {shown}");
     drop(lead.stdin.take());
     lead.wait().unwrap();
     assert!(pair.is_quiet());
