@@ -33,7 +33,8 @@ impl Project {
     }
 
     /// Returns the start of a clone on another host, and makes references keep its commits. `known` is the clone that the teammate has or had on one: its work goes
-    /// on. `clones` is the folder for clones on this host.
+    /// on, unless the repository is another one since, such as a new checkout at the same path. `clones` is the folder for
+    /// clones on this host.
     pub(crate) fn pin_start(
         &self,
         base: CloneBase,
@@ -42,7 +43,11 @@ impl Project {
     ) -> Result<CloneStart, WorkError> {
         make_folder(clones)?;
         let wip = || self.repository.reference(&self.name, "wip");
-        let (base, wip) = match known {
+        let has_base = |place: &&ClonePlace| {
+            let base = [place.base.clone()];
+            self.repository.present(&base).is_ok_and(|there| there == base)
+        };
+        let (base, wip) = match known.filter(has_base) {
             Some(place) => (place.base.clone(), wip()),
             None => {
                 let order = CloneOrder {

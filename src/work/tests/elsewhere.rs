@@ -300,3 +300,18 @@ fn a_shallow_repository_is_not_sent() {
     let why = project.bundle(&hosts.bundle(), &commits, &[]).unwrap_err().to_string();
     assert!(why.contains("shallow") && why.contains("--unshallow"), "{why}");
 }
+
+#[test]
+fn a_clone_begins_anew_if_the_repository_does_not_have_what_it_began_with() {
+    let hosts = TwoHosts::new();
+    let (start, _) = hosts.send(None);
+    let project = hosts.project();
+    let mut place = project.place(&start, &hosts.own_clones(), "gpu1");
+    let (again, _) = hosts.send(Some(&place));
+    assert_eq!(again.base, start.base);
+    // As after `rm -rf` and a new checkout at the same path.
+    place.base = "55537ddb0743499eb91e3f1277283daea4bc8554".into();
+    let (anew, _) = hosts.send(Some(&place));
+    assert_ne!(anew.base, place.base);
+    hosts.clone_on_other(anew);
+}
