@@ -4,7 +4,7 @@ use crate::carrier::{Carrier, CarrierConfig, Incoming, Security};
 use crate::copies::{self, TaskListCopies, Transfers, WantedCopies};
 use crate::failure::HostFailure;
 use crate::inbound::{InboundEvent, InboundTask};
-use crate::input;
+use crate::input::{self, InputEnd};
 use crate::invitation::SERVING;
 use crate::join;
 use crate::membership::{OwnTrust, unusable};
@@ -163,7 +163,10 @@ pub(crate) async fn serve(
                 }
             },
             () = signal.received() => break Ok(()),
-            () = until_input_ends(&mut input) => break Ok(()),
+            end = until_input_ends(&mut input) => {
+                end.settle(&dir).await;
+                break Ok(());
+            }
             why = until_lost(lost, &carrier) => break Err(why),
             ended = until_ended(&mut presence_end) => break ended,
             () = &mut gone => break Err(HostFailure {
@@ -300,9 +303,9 @@ fn note_connection(event: &Incoming, lost: &mut Option<Instant>) {
     }
 }
 
-async fn until_input_ends(input: &mut Option<oneshot::Receiver<()>>) {
+async fn until_input_ends(input: &mut Option<oneshot::Receiver<InputEnd>>) -> InputEnd {
     match input {
-        Some(input) => drop(input.await),
+        Some(input) => input.await.unwrap_or(InputEnd::Asked),
         None => std::future::pending().await,
     }
 }

@@ -38,7 +38,7 @@ pub use inbound::{Arrived, Inbound, InboundFrame};
 pub use link::Recipient;
 pub use names::{Displaced, NamePlaces, NameStep, TakeBack, name_key, parse_name_key};
 pub use outbound::{Outbound, OutboundFrame};
-pub use own_entries::HostEntry;
+pub use own_entries::{HostEntry, runs_lead};
 pub use placements::{KnownPlacements, Placement};
 pub use roster::{RosterMirror, member_key, parse_member_key};
 pub use take_in::TakenIn;

@@ -172,3 +172,8 @@ pub(super) fn runs_here(dir: &TeamDir, name: &AgentName) -> Result<bool, RelayEr
         liveness::Liveness::Dead => false,
     })
 }
+
+/// Whether a lead runs on this host. One that cannot be looked for counts as running.
+pub fn runs_lead(dir: &TeamDir) -> bool {
+    runs_here(dir, &AgentName::lead()).unwrap_or(true)
+}

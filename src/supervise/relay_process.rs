@@ -6,7 +6,7 @@ use crate::os::child::spawn_until_input_ends;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::store::relay;
 use crate::store::{StoreError, TeamDir};
-use crate::wire::model_keys::ModelKeys;
+use crate::wire::model_keys::{END_LINE, ModelKeys};
 use std::fs;
 use std::io::{self, PipeWriter, Write};
 use std::path::PathBuf;
@@ -139,7 +139,9 @@ fn exit_words(exit: io::Result<ExitKind>) -> String {
 
 impl RelayProcess {
     /// Ends a relay that [`Self::take`] has returned, with the connections that it keeps. It carries the last mail first.
-    pub(super) async fn end((process, input): RunningRelay) {
+    pub(super) async fn end((process, mut input): RunningRelay) {
+        // The end of the input asks for the same: without the line, that of a lead which was killed.
+        input.write_all(END_LINE.as_bytes()).unwrap_or_default();
         drop(input);
         let ended = tokio::task::spawn_blocking(move || {
             let has_ended = process.ends_within(END_WITHIN);

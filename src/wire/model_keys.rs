@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// The line by which a lead asks the relay that it has started to end. It gives the relay its keys in the same way.
+pub const END_LINE: &str = "end\n";
+
 /// Keys, by the names of their variables, such as `ANTHROPIC_API_KEY`. `Debug` shows the names alone.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

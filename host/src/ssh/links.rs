@@ -43,7 +43,7 @@ impl SshLinks {
             if let Some(hosts) = self.hosts().await {
                 let ended = end_others(&hosts, &mut running).await;
                 if !ended.is_empty() {
-                    // What an ended connection said last says nothing of the next one to its host.
+                    // The last words of an ended connection say nothing of the next one to its host.
                     while let Ok(news) = heard.try_recv() {
                         note(&mut links, news);
                     }
