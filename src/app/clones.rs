@@ -48,6 +48,9 @@ fn policy_in(
     // The clones of others are beside it. Its git folder is its own.
     policy.hidden.extend(clone.parent().map(Path::to_owned));
     policy.visible = borrowed(place);
+    // The commits of a project whose files are on another host are beside it, too.
+    let is_hidden = |path: &PathBuf| clone.parent().is_some_and(|clones| path.starts_with(clones));
+    policy.readable.extend(policy.visible.iter().map(|path| real(path)).filter(is_hidden));
     // A writable path of the settings may be around the workspace.
     if !policy.writable.iter().any(|path| workspace.starts_with(path)) {
         policy.pinned.clear();
@@ -118,6 +121,31 @@ pub(super) fn config(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_commits_of_a_project_on_another_host_can_be_read_though_they_are_among_the_clones() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        let (clones, project) = (real.join("state/work"), real.join("state/work/.project"));
+        for path in ["shop", "state/work/carol", "state/work/.project/.git/objects"] {
+            std::fs::create_dir_all(real.join(path)).unwrap();
+        }
+        let team = TeamDir::create(&real.join("shop/.team")).unwrap();
+        let text = |path: &Path| path.display().to_string();
+        let policy_of = |repository: &Path| {
+            let place = ClonePlace {
+                path: text(&clones.join("carol")),
+                repository: text(repository),
+                ..ClonePlace::default()
+            };
+            policy_in(&Sandbox::default(), &team, &place, &Environment::of(&[]))
+        };
+        let there = policy_of(&project);
+        assert!(there.hidden.contains(&clones) && there.readable.contains(&project));
+        // The user's own repository is hidden by nothing.
+        let here = policy_of(team.workspace());
+        assert!(!here.readable.iter().any(|path| path.starts_with(&clones)));
+    }
 
     #[test]
     fn a_clone_is_writable_and_the_workspace_only_as_the_settings_say() {
