@@ -39,19 +39,13 @@ impl LeadWatch {
         Self { limit, heard: Instant::now(), incarnation: None, ended: None }
     }
 
-    /// Notes what is known of the lead now. Returns whether it has ended, or was not heard for too long. That one has ended
-    /// which was never heard is no news: a server may tell of an earlier lead.
+    /// Notes what is known of the lead now. Returns whether it has ended, or was not heard for too long. The end of a lead that
+    /// was never heard does not count: a server may tell of an earlier one.
     pub(super) fn is_gone(&mut self, sign: LeadSign) -> bool {
-        let before = match &sign {
-            LeadSign::Heard(_) => {
-                self.heard = Instant::now();
-                Duration::ZERO
-            }
-            LeadSign::Away => NOTICED_AFTER,
-            LeadSign::Ended(_) | LeadSign::Unknown => Duration::ZERO,
-        };
+        let before = if sign == LeadSign::Away { NOTICED_AFTER } else { Duration::ZERO };
         match sign {
             LeadSign::Heard(incarnation) => {
+                self.heard = Instant::now();
                 (self.incarnation, self.ended) = (Some(incarnation), None);
             }
             LeadSign::Ended(incarnation) if self.incarnation.as_ref() == Some(&incarnation) => {

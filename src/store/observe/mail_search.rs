@@ -66,11 +66,12 @@ pub(crate) fn each_line(
         let Some((file, _)) = open_if_there(&path)? else { return Ok(()) };
         let acknowledged = if place == SearchLocation::Outbox { acknowledged_in(&path) } else { 0 };
         let mut meet = |spot: &LineLocation, line: &[u8]| {
-            let is_acknowledged = number_of(line).is_some_and(|number| number <= acknowledged);
-            if !is_acknowledged {
-                return meet(spot, line);
+            // Other files have no numbers, and may be large.
+            if acknowledged > 0 && number_of(line).is_some_and(|number| number <= acknowledged) {
+                let place = SearchLocation::Acknowledged;
+                return meet(&LineLocation { place, ..spot.clone() }, line);
             }
-            meet(&LineLocation { place: SearchLocation::Acknowledged, ..spot.clone() }, line)
+            meet(spot, line)
         };
         Ok(each_line_of(dir, place, (file, 0), &path, &written, &mut meet)?)
     };
