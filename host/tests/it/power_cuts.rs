@@ -326,15 +326,30 @@ fn a_host_knows_the_others_after_a_power_cut() {
     site.must_be_clean();
 }
 
-/// The rig can tell: cuts the power of a host whose relay syncs nothing.
-fn cut_without_syncs(host: &'static str) {
+/// The most trials until a relay that syncs nothing has lost mail: what the kernel has written by itself is not lost.
+const MOST_TRIALS: usize = 6;
+
+/// The rig can tell: mail is lost by power cuts of a host whose relay syncs nothing.
+fn mail_is_lost_without_syncs(host: &'static str) {
+    for _ in 0..MOST_TRIALS {
+        let Some(report) = cut_without_syncs(host) else { return };
+        println!("{host} syncs nothing: {report}");
+        if report.lost.count + report.twice.count + report.out_of_order.count > 0 {
+            return;
+        }
+    }
+    panic!("{host} syncs nothing, and nothing was lost in {MOST_TRIALS} trials");
+}
+
+/// Cuts the power of a host whose relay syncs nothing. Returns `None` where this is not possible.
+fn cut_without_syncs(host: &'static str) -> Option<Report> {
     let prepare = |machines: &mut Machines| {
         let machine = machines.get_mut(host);
         machine.prepare_relay = Some(without_syncs);
         machine.kill_relay();
         machine.start_relay();
     };
-    let Some(mut site) = Site::or_skip(KINDS[0], prepare) else { return };
+    let mut site = Site::or_skip(KINDS[0], prepare)?;
     let mut rng = Rng::new(1);
     for _ in 0..4 {
         site.wait_for_mail();
@@ -342,18 +357,15 @@ fn cut_without_syncs(host: &'static str) {
         park_timeout(rng.between(Duration::from_millis(1200), Duration::from_millis(1800)));
         site.cut(&[host]);
     }
-    let report = site.finish(Duration::from_secs(3));
-    println!("{host} syncs nothing: {report}");
-    let faults = report.lost.count + report.twice.count + report.out_of_order.count;
-    assert!(faults > 0, "{host} syncs nothing, and nothing was lost: {report}");
+    Some(site.finish(Duration::from_secs(3)))
 }
 
 #[test]
 fn a_relay_of_senders_whose_syncs_do_nothing_loses_mail_in_power_cuts() {
-    cut_without_syncs("a");
+    mail_is_lost_without_syncs("a");
 }
 
 #[test]
 fn a_relay_of_recipients_whose_syncs_do_nothing_loses_mail_in_power_cuts() {
-    cut_without_syncs("b");
+    mail_is_lost_without_syncs("b");
 }
