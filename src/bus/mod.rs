@@ -6,7 +6,7 @@
 pub(crate) mod host_orders;
 mod reachability;
 
-use crate::store::inbox::{Inbox, Priority, SendError, SendPolicy, Stored};
+use crate::store::inbox::{Inbox, MailboxOwner, Priority, SendError, SendPolicy, Stored};
 use crate::store::{Fsync, Keyring, SharedClock, StoreError, TeamDir, each_at_once, relay, roster};
 use crate::wire::attachment::{Attachment, set_attachments};
 use crate::wire::limits;
@@ -273,7 +273,7 @@ impl Bus {
         if *from == to && !to.is_user() {
             return Err(BusError::SelfSend(to));
         }
-        self.permit(from, &to, Priority::Data)
+        self.permit(from, &to, Priority::Data).map(drop)
     }
 
     /// Sends a message; returns its id. After `Ok`, the message is delivered exactly once.
@@ -402,12 +402,21 @@ impl Bus {
         Ok(inbox)
     }
 
-    fn permit(&self, from: &AgentName, to: &AgentName, priority: Priority) -> Result<(), BusError> {
+    /// Checks that a recipient can get mail now; returns who reads its inbox.
+    fn permit(
+        &self,
+        from: &AgentName,
+        to: &AgentName,
+        priority: Priority,
+    ) -> Result<MailboxOwner, BusError> {
         let mut reachability = lock(&self.reachability);
         match reachability.state(to, priority)? {
-            RecipientState::Reachable => Ok(()),
+            RecipientState::Reachable(owner) => Ok(owner),
             // A send is acknowledged only after this sync: without a durable entry the recipient does not exist.
-            RecipientState::Starting => Ok(roster::sync(&self.dir, self.limits.fsync)?),
+            RecipientState::Starting => {
+                roster::sync(&self.dir, self.limits.fsync)?;
+                Ok(MailboxOwner::Agent)
+            }
             RecipientState::Unreachable(why) => {
                 let mut reachable = reachability.all()?;
                 reachable.retain(|name| name != from);
@@ -464,7 +473,7 @@ impl Bus {
         priority: Priority,
     ) -> Result<Option<String>, BusError> {
         match lock(&self.reachability).of_carried(to, priority)? {
-            RecipientState::Reachable | RecipientState::Starting => Ok(None),
+            RecipientState::Reachable(_) | RecipientState::Starting => Ok(None),
             RecipientState::Unreachable(why) => Ok(Some(why)),
         }
     }
@@ -510,7 +519,7 @@ impl Bus {
             lock_limit: self.limits.lock_limit,
         };
         let permit = || match self.refuses_carried(to, priority)? {
-            None => Ok(()),
+            None => Ok(MailboxOwner::Agent),
             Some(why) => Err(BusError::Unreachable { to: to.clone(), why, reachable: Vec::new() }),
         };
         Inbox::of(&self.dir, to).append(lines.as_bytes(), &policy, permit).map(Some)

@@ -1,6 +1,6 @@
 //! Reachability: running and starting members can get mail; the lead and the user always can.
 
-use crate::store::inbox::Priority;
+use crate::store::inbox::{MailboxOwner, Priority};
 use crate::store::liveness::LifeState;
 use crate::store::roster::{Cached, MemberStandings, Standing};
 use crate::store::{StoreError, TeamDir};
@@ -14,7 +14,7 @@ pub(super) const NOT_ON_ROSTER: &str = "is not on the roster";
 /// The reachability of an agent by mail.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RecipientState {
-    Reachable,
+    Reachable(MailboxOwner),
     /// The agent is reachable, but its roster entry may not be durable yet.
     Starting,
     /// The agent is not reachable, for this reason.
@@ -52,7 +52,7 @@ impl Reachability {
         priority: Priority,
     ) -> Result<RecipientState, StoreError> {
         if to.is_lead() || to.is_user() {
-            return Ok(RecipientState::Reachable);
+            return Ok(RecipientState::Reachable(MailboxOwner::Agent));
         }
         let Some(standing) = self.roster.current(&self.dir)?.standing(to.as_str()) else {
             return Ok(RecipientState::Unreachable(NOT_ON_ROSTER.into()));
@@ -72,7 +72,10 @@ impl Reachability {
         let word = status.word();
         Ok(match access {
             _ if is_reachable && is_starting => RecipientState::Starting,
-            _ if is_reachable => RecipientState::Reachable,
+            _ if is_reachable && standing.is_remote => {
+                RecipientState::Reachable(MailboxOwner::Relay)
+            }
+            _ if is_reachable => RecipientState::Reachable(MailboxOwner::Agent),
             MailAccess::All => RecipientState::Unreachable(
                 self.given_up(to)?
                     .unwrap_or_else(|| format!("is dead (the roster still says {word})")),
@@ -106,7 +109,7 @@ impl Reachability {
         priority: Priority,
     ) -> Result<RecipientState, StoreError> {
         if to.is_lead() || to.is_user() {
-            return Ok(RecipientState::Reachable);
+            return Ok(RecipientState::Reachable(MailboxOwner::Agent));
         }
         let Some(Standing { status, is_remote, .. }) =
             self.roster.current(&self.dir)?.standing(to.as_str())
@@ -117,8 +120,10 @@ impl Reachability {
             return Ok(RecipientState::Unreachable("does not run on this host".into()));
         }
         Ok(match status.mail() {
-            MailAccess::All => RecipientState::Reachable,
-            MailAccess::ControlOnly if priority == Priority::Control => RecipientState::Reachable,
+            MailAccess::All => RecipientState::Reachable(MailboxOwner::Agent),
+            MailAccess::ControlOnly if priority == Priority::Control => {
+                RecipientState::Reachable(MailboxOwner::Agent)
+            }
             MailAccess::ControlOnly | MailAccess::None => {
                 RecipientState::Unreachable(format!("is {}", status.word()))
             }

@@ -7,7 +7,7 @@
 //! *Invariant:* a message that names a sender with a live control key is verified by that key alone.
 
 use super::file::atomic::{json_line, remove, replace, replace_unnamed, sync_parent};
-use super::file::read::{Stamp, known_if_there, read_state, stamp};
+use super::file::read::{Stamp, known_if_there, open_if_there, read_state, stamp, state_in};
 use super::file::together::each_at_once;
 use super::{Fsync, StoreError, TeamDir};
 use crate::os::file::{At, FileError};
@@ -160,14 +160,14 @@ impl Keys {
         to: &AgentName,
     ) -> Result<Option<SealKey>, FileError> {
         let path = dir.mailbox_key(to);
-        let Some(now) = known_if_there(&path)?.as_ref().map(stamp) else { return Ok(None) };
         if let Some((then, key)) = self.recipients.get(to)
-            && *then == now
+            && known_if_there(&path)?.is_some_and(|known| stamp(&known) == *then)
         {
             return Ok(Some(key.clone()));
         }
-        let Some(key) = read_key(&path)? else { return Ok(None) };
-        self.recipients.insert(to.clone(), (now, key.clone()));
+        let Some((file, known)) = open_if_there(&path)? else { return Ok(None) };
+        let Some(KeyFile { key }) = state_in(&file).at(&path)? else { return Ok(None) };
+        self.recipients.insert(to.clone(), (stamp(&known), key.clone()));
         Ok(Some(key))
     }
 }

@@ -7,7 +7,7 @@
 use super::file::atomic::{Fsync, json_line, remove, replace};
 use super::file::jsonl::each_line;
 use super::file::read::{known_if_there, names_in, read_state};
-use super::inbox::{Inbox, Priority, SendError, SendPolicy};
+use super::inbox::{Inbox, MailboxOwner, Priority, SendError, SendPolicy};
 use super::tail::Tail;
 use super::teamdir::make_folder;
 use super::{StoreError, TeamDir};
@@ -110,7 +110,8 @@ pub(crate) fn release(dir: &TeamDir, name: &AgentName, line: &[u8]) -> Result<()
         lock_limit: LOCK_TIMEOUT,
     };
     let line = [line, b"\n"].concat();
-    Inbox::of_owner(dir, name).append(&line, &policy, || Ok::<_, SendError>(()))?.sync()
+    let permit = || Ok::<_, SendError>(MailboxOwner::Agent);
+    Inbox::of_owner(dir, name).append(&line, &policy, permit)?.sync()
 }
 
 /// Moves all held mail of an agent into its inbox, at the end of its process. Mail that has moved before is delivered

@@ -34,6 +34,15 @@ pub enum Priority {
     Control,
 }
 
+/// The process that reads an inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MailboxOwner {
+    /// An agent of this host. It may have no file events, and is woken by a fifo then.
+    Agent,
+    /// The relay of this host, for an agent of another one. It needs no fifo.
+    Relay,
+}
+
 /// The policy by which a line is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendPolicy {
@@ -154,7 +163,8 @@ pub fn append(
     line: &[u8],
     policy: &SendPolicy,
 ) -> Result<(), SendError> {
-    Inbox::of(dir, name).append(line, policy, || Ok::<_, SendError>(()))?.sync()
+    let permit = || Ok::<_, SendError>(MailboxOwner::Agent);
+    Inbox::of(dir, name).append(line, policy, permit)?.sync()
 }
 
 /// An inbox to which a process sends often.
@@ -202,7 +212,7 @@ impl Inbox {
         Self { dir, name, path, fifo, side }
     }
 
-    /// Writes a line. `permit` is called under the lock, before any file is touched.
+    /// Writes a line. `permit` is called under the lock, before any file is touched, and tells who reads it.
     ///
     /// The caller syncs without the lock, so that the syncs of concurrent senders overlap. The sync is correct
     /// even if the file is claimed meanwhile: a claim is removed only after the transcript with its mail is
@@ -211,18 +221,18 @@ impl Inbox {
         &mut self,
         line: &[u8],
         policy: &SendPolicy,
-        permit: impl FnOnce() -> Result<(), E>,
+        permit: impl FnOnce() -> Result<MailboxOwner, E>,
     ) -> Result<Stored, E> {
         self.dir.is_still_there().map_err(SendError::from)?;
         let held = self.side.acquire(policy.lock_limit).map_err(SendError::from)?;
-        permit()?;
+        let owner = permit()?;
         failpoint::hit("send.locked");
         let (stored, size) = self.write(line, policy)?;
         failpoint::hit("send.written");
         drop(held);
         failpoint::hit("send.unlocked");
-        if size == 0 {
-            // For an inbox with lines, an earlier sender has notified the owner.
+        // For an inbox with lines, an earlier sender has notified the owner.
+        if size == 0 && owner == MailboxOwner::Agent {
             notify(&self.fifo);
             failpoint::hit("send.notified");
         }
