@@ -47,7 +47,7 @@ pub(super) struct Link {
     /// Whether lines that are not acknowledged may have been published.
     pub(super) is_published: bool,
     /// Open while mail waits, and for a time after it.
-    pub(super) open: Option<OpenMailbox>,
+    pub(super) open: Option<Box<OpenMailbox>>,
     /// Held while the recipient is alive or its mailbox is open: then its name is taken on this host, too.
     pub(super) life: Option<LifeLock>,
     /// The claims of a mailbox that was closed to make room.
@@ -96,7 +96,7 @@ impl Link {
     pub(super) fn has_waiting(&mut self) -> bool {
         self.waiting() > 0
             || !self.kept.is_empty()
-            || self.open.as_ref().is_some_and(OpenMailbox::has_mail)
+            || self.open.as_ref().is_some_and(|open| open.has_mail())
     }
 
     /// Whether lines wait that were not published yet.
@@ -143,17 +143,19 @@ impl Link {
     }
 
     /// Closes a mailbox that has no mail which was not taken in, without its descriptors: other mailboxes need its room. Lines
-    /// that are not acknowledged, and claims for late writers, are kept.
-    pub(super) fn make_room(&mut self) {
-        let Some(OpenMailbox { mailbox, used }) = self.open.take() else { return };
+    /// that are not acknowledged, and claims for late writers, are kept. Returns whether it is open still.
+    pub(super) fn make_room(&mut self) -> bool {
+        let Some(open) = self.open.take() else { return false };
+        let OpenMailbox { mailbox, used } = *open;
         match mailbox.close() {
             Ok((mut outbox, kept)) => {
                 outbox.close();
                 (self.kept, self.parked) = (kept, Some(outbox));
                 self.drop_empty();
             }
-            Err(mailbox) => self.open = Some(OpenMailbox { mailbox: *mailbox, used }),
+            Err(mailbox) => self.open = Some(Box::new(OpenMailbox { mailbox: *mailbox, used })),
         }
+        self.open.is_some()
     }
 
     /// Whether nothing is to be done for it until there is mail, or a change of its recipient.
@@ -218,7 +220,7 @@ impl Link {
         });
         let mut mailbox = opened?;
         mailbox.take_back(std::mem::take(&mut self.kept));
-        self.open = Some(OpenMailbox { mailbox, used: Instant::now() });
+        self.open = Some(Box::new(OpenMailbox { mailbox, used: Instant::now() }));
         (self.is_ours, self.is_known) = (true, true);
         Ok(())
     }
@@ -243,7 +245,7 @@ impl Link {
 
 /// Returns the outbox of a link, with or without its mailbox.
 pub(super) fn outbox_of<'a>(
-    open: &'a mut Option<OpenMailbox>,
+    open: &'a mut Option<Box<OpenMailbox>>,
     parked: &'a mut Option<Outbox>,
 ) -> Option<&'a mut Outbox> {
     match open {

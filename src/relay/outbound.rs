@@ -6,8 +6,8 @@ use super::placements::KnownPlacements;
 use super::waiting::WaitingLines;
 use crate::bus::{Bus, Outgoing};
 use crate::os::usage;
-use crate::store::relay::{HostIdentity, Outbox, outboxes};
-use crate::store::{SharedClock, StoreError, TeamDir, each_at_once};
+use crate::store::relay::{HostIdentity, Outbox, outboxes, sync_names};
+use crate::store::{SharedClock, StoreError, TeamDir, each_on_processors};
 use crate::wire::AgentName;
 use crate::wire::carried::{
     Acknowledgement, FRAME_BYTES, FRAME_LINES, Frame, FrameHead, HostName, LinkProgress,
@@ -53,6 +53,8 @@ pub struct Outbound {
     attempts: BTreeMap<HostName, u64>,
     /// The recipients whose mailboxes are open, or have claims that are kept for late writers.
     pub(super) active: BTreeSet<AgentName>,
+    /// The recipients whose mailboxes are open, as of the last count of each.
+    pub(super) open: BTreeSet<AgentName>,
     /// The time at which the claims of all of them had been looked after.
     pub(super) settled: Instant,
     /// The recipient after which the next look at claims begins; `None` for the first one.
@@ -87,6 +89,7 @@ impl Outbound {
             waiting: WaitingLines::default(),
             attempts: BTreeMap::new(),
             active: BTreeSet::new(),
+            open: BTreeSet::new(),
             settled: Instant::now(),
             settle_after: None,
             settle_again: None,
@@ -173,7 +176,7 @@ impl Outbound {
                 self.waiting.forget(&name);
             }
         }
-        self.active.clear();
+        (self.active, self.open) = (BTreeSet::new(), BTreeSet::new());
         let names: Vec<_> = self.links.keys().cloned().collect();
         for name in &names {
             self.count(name);
@@ -185,11 +188,9 @@ impl Outbound {
         let Some(link) = self.links.get_mut(name) else { return };
         let (waiting, is_ready) = (link.waiting(), link.is_ready());
         self.waiting.note(name, &link.recipient.host, waiting, is_ready);
-        if link.open.is_some() || !link.kept.is_empty() {
-            self.active.insert(name.clone());
-        } else {
-            self.active.remove(name);
-        }
+        let is_open = link.open.is_some();
+        keep_if(&mut self.open, name, is_open);
+        keep_if(&mut self.active, name, is_open || !link.kept.is_empty());
     }
 
     /// Returns the counts of lines that wait, which go on being kept.
@@ -278,16 +279,11 @@ impl Outbound {
         Ok(())
     }
 
-    pub(super) fn open_names(&self) -> impl Iterator<Item = &AgentName> {
-        let is_open = |name: &&AgentName| self.links.get(*name).is_some_and(|it| it.open.is_some());
-        self.active.iter().filter(is_open)
-    }
-
     /// Opens mailboxes for which there is mail, as many as may be open.
     pub(super) fn open_mailboxes(&mut self, claims: &mut Claims) -> Result<(), RelayError> {
         let mut failed = Ok(());
         loop {
-            let room = self.most_open.saturating_sub(self.open_names().count());
+            let room = self.most_open.saturating_sub(self.open.len());
             let mut chosen = Vec::new();
             while chosen.len() < room
                 && let Some((_, name)) = self.crowded.pop_first()
@@ -309,10 +305,14 @@ impl Outbound {
                 let opened = opened.and_then(|left| link.open(&self.dir, &self.clock, terms, left));
                 (name, link, opened)
             };
-            for (name, mut link, opened) in each_at_once(chosen, open) {
+            let mut opened = each_on_processors(chosen, open);
+            let open = opened.iter_mut().filter_map(|(_, link, _)| link.open.as_mut());
+            sync_names(&self.dir, open.map(|open| open.mailbox.sink()));
+            for (name, mut link, opened) in opened {
                 match opened {
                     Ok(()) => {
                         self.active.insert(name.clone());
+                        self.open.insert(name.clone());
                     }
                     // It is looked at again later: it is not known.
                     Err(why) => {
@@ -500,6 +500,15 @@ impl Outbound {
             }
         }
         Ok(orphaned)
+    }
+}
+
+/// Keeps a name in a set, or not.
+fn keep_if(names: &mut BTreeSet<AgentName>, name: &AgentName, is_kept: bool) {
+    if !is_kept {
+        names.remove(name);
+    } else if !names.contains(name) {
+        names.insert(name.clone());
     }
 }
 

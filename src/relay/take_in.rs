@@ -1,9 +1,11 @@
 //! Takes the mail of this host for members of other hosts from their local inboxes into outboxes.
 
 use super::RelayError;
-use super::link::{Claims, NewNames, OpenMailbox};
+use super::link::{Claims, Link, NewNames, OpenMailbox};
 use super::outbound::Outbound;
-use crate::store::{Drained, MailNotice, SettleResult, StoreError, drain_together, each_at_once};
+use crate::store::{
+    Drained, MailNotice, SettleResult, StoreError, drain_together, each_on_processors,
+};
 use crate::wire::AgentName;
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -21,8 +23,8 @@ const KEEP_OPEN: Duration = Duration::from_secs(10);
 /// The pause before the next look at mail for which no mailbox could be opened.
 const ROOM_AFTER: Duration = Duration::from_millis(100);
 
-/// The longest time in which nobody looks for late writers while mail waits for room.
-const SETTLE_WITHIN: Duration = Duration::from_secs(1);
+/// The longest time in which nobody looks for late writers while mail waits for room: that would keep the mail waiting.
+const SETTLE_WITHIN: Duration = Duration::from_secs(3);
 
 /// The least pause before the next look for late writers: those to many claims are looked for together.
 const SETTLE_AFTER: Duration = Duration::from_millis(20);
@@ -64,7 +66,7 @@ impl Outbound {
             self.make_room();
         }
         failed = failed.and(self.open_mailboxes(&mut Claims::default()));
-        let open: Vec<_> = self.open_names().cloned().collect();
+        let open: Vec<_> = self.open.iter().cloned().collect();
         failed = failed.and(self.drain(&open, &mut taken_in));
         for name in &open {
             self.count(name);
@@ -94,16 +96,13 @@ impl Outbound {
     }
 
     fn has_no_room(&self) -> bool {
-        self.crowded.len() + self.open_names().count() > self.most_open
+        self.crowded.len() + self.open.len() > self.most_open
     }
 
     /// Closes mailboxes without mail: others need their room.
     fn make_room(&mut self) {
-        for name in &self.active {
-            if let Some(link) = self.links.get_mut(name) {
-                link.make_room();
-            }
-        }
+        let links = &mut self.links;
+        self.open.retain(|name| links.get_mut(name).is_some_and(Link::make_room));
     }
 
     /// Takes in the mail of open mailboxes, with common syncs.
@@ -123,16 +122,18 @@ impl Outbound {
         let mut mailboxes: Vec<_> = drained.iter_mut().map(|(_, open)| &mut open.mailbox).collect();
         let outcomes = drain_together(&self.dir, &mut mailboxes);
         let mark =
-            |((name, mut open), outcome): ((_, OpenMailbox), Result<Drained, StoreError>)| {
+            |((name, mut open), outcome): ((_, Box<OpenMailbox>), Result<Drained, StoreError>)| {
                 let taken = outcome.and_then(|mail| open.mailbox.mark_taken().map(|()| mail));
                 (name, open, taken)
             };
-        for (name, open, taken) in each_at_once(drained.into_iter().zip(outcomes).collect(), mark) {
+        for (name, mut open, taken) in
+            each_on_processors(drained.into_iter().zip(outcomes).collect(), mark)
+        {
             let Some(link) = self.links.get_mut(name) else { continue };
             // It stays open after an error, too: a log that could not be synced must not be opened anew, which would take for
             // durable what is not, and lines of it that wait go on being published and acknowledged.
-            let used = Instant::now();
-            link.open = Some(OpenMailbox { used, ..open });
+            open.used = Instant::now();
+            link.open = Some(open);
             match taken {
                 Ok(mail) => {
                     sum.count += mail.mail.len();
@@ -193,7 +194,7 @@ impl Outbound {
             SettleResult::Again { after } => sum.look_within(after.max(SETTLE_AFTER)),
             // The mailbox reads what was written.
             SettleResult::Grown => {
-                let is_held_up = link.open.as_mut().is_some_and(is_full);
+                let is_held_up = link.open.as_mut().is_some_and(|open| is_full(open));
                 if link.open.is_none() {
                     self.crowded.insert((link.recipient.host.clone(), name.clone()));
                 }
@@ -201,7 +202,7 @@ impl Outbound {
             }
         }
         let is_unused = |open: &OpenMailbox| open.used.elapsed() >= KEEP_OPEN;
-        if link.open.as_ref().is_some_and(is_unused) && !link.has_waiting() {
+        if link.open.as_deref().is_some_and(is_unused) && !link.has_waiting() {
             link.open = None;
         }
         if !link.recipient.is_alive && !link.has_waiting() {

@@ -6,7 +6,7 @@ use crate::os::SystemClock;
 use crate::store::relay::{HostIdentity, RelayLock, Servers, name_host};
 use crate::store::{
     Fsync, Keyring, LifeLock, LifeRecord, MailNotice, MailPolicy, Mailbox, SettleResult,
-    SharedClock, TeamDir, Transcript, dead, roster, test_team,
+    SharedClock, TeamDir, Transcript, dead, list_claims, roster, test_team,
 };
 use crate::wire::AgentName;
 use crate::wire::carried::{Acknowledgement, Frame, HostName, ProgressQuestion, RELAY_PROTOCOL};
@@ -561,4 +561,29 @@ proptest! {
         }
         network.finish();
     }
+}
+
+#[test]
+fn the_claims_of_the_next_relay_are_newer_though_the_outbox_alone_knows_the_last_one() {
+    let a = Host::new("a", &[("alice", None), ("carol", Some("b"))]);
+    let b = Host::new("b", &[("alice", Some("a")), ("carol", None)]);
+    let mut inbound = b.inbound();
+    let mut counters = Vec::new();
+    for text in ["one", "two", "three"] {
+        let mut out = a.outbound();
+        a.send("alice", "carol", text);
+        assert_eq!(out.take_in().unwrap().count, 1);
+        let claims = list_claims(&a.dir).unwrap();
+        counters.extend(claims.iter().map(|claim| claim.batch_id[..12].to_owned()));
+        let arrived = deliver(&mut inbound, &host("a"), &frames_for(&mut out, &host("b")));
+        acknowledge(&mut out, &host("b"), &arrived);
+        out.compact_all().unwrap();
+        drop(out);
+        // All late writers had their time.
+        for claim in &claims {
+            fs::remove_file(&claim.path).unwrap();
+        }
+    }
+    assert_eq!(counters, ["000000000001", "000000000002", "000000000003"]);
+    assert!(!a.dir.state("carol.gen").exists());
 }

@@ -25,7 +25,7 @@
 //!   timers/NAME.json          the timers of NAME; replaced whole under timers/.lock/NAME, which is then touched
 //!   timers/NAME.json.bad-N    a quarantined file that is no list of timers
 //!   run/NAME.lock             held (flock) by a live process; contains the life record of its holder
-//!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
+//!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims of an agent),
 //!                             NAME.attempts (unfinished deliveries), NAME.bell (fifo that wakes an owner
 //!                             without file events), NAME.beat (heartbeat), NAME.used (tokens and money
 //!                             used so far, for a shared budget), NAME.looked (read cursor of a person),
@@ -115,6 +115,7 @@ pub use error::StoreError;
 pub use file::atomic::Fsync;
 pub(crate) use file::fs_probe;
 pub use file::together::each_at_once;
+pub(crate) use file::together::each_on_processors;
 pub use file::{lock, tail};
 pub use keyring::Keyring;
 pub(crate) use mailbox::{ClaimFile, KeptClaims, drain_together, list_claims};

@@ -217,6 +217,16 @@ impl Log {
         Ok(self.file.metadata().at(&self.path)?.len())
     }
 
+    /// Whether its name may not be durable: the file was created, and its folder was not synced since.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        !self.is_named
+    }
+
+    /// Notes that its folder was synced after it had been created.
+    pub(crate) fn note_named(&mut self) {
+        self.is_named = true;
+    }
+
     /// Seals a torn tail; returns the size afterwards.
     fn seal(&self) -> Result<u64, StoreError> {
         let known = self.file.metadata().at(&self.path)?;

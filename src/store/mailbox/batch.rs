@@ -9,7 +9,7 @@ use super::owner::Mailbox;
 use super::rotation::{Begun, BegunClaim};
 use super::sink::MailSink;
 use crate::store::file::atomic::sync_folder;
-use crate::store::file::together::each_at_once;
+use crate::store::file::together::{each_at_once, each_on_processors};
 use crate::store::{FileError, Fsync, StoreError, TeamDir};
 use std::io;
 
@@ -27,15 +27,16 @@ pub(crate) fn drain_together<S: MailSink + Send>(
     dir: &TeamDir,
     mailboxes: &mut [&mut Mailbox<S>],
 ) -> Vec<Result<Drained, StoreError>> {
-    // Reading a large sink takes time, in which no lock may be held.
-    each_at_once(each(mailboxes), Mailbox::know_what_it_has);
-    let mut steps = each_at_once(each(mailboxes), Mailbox::begin);
+    // Otherwise each of them fails when it is drained alone.
+    let is_there = dir.is_still_there().is_ok();
+    let begin = |mailbox: &mut Mailbox<S>| if is_there { mailbox.begin() } else { Step::Alone };
+    let mut steps = each_on_processors(each(mailboxes), begin);
     let fsync = mailboxes.first().map(|mailbox| mailbox.ingest.policy.fsync).unwrap_or_default();
     let claims_synced = if has_claims(&steps) { sync_folder(&dir.claims(), fsync) } else { Ok(()) };
     let are_synced = claims_synced.is_ok();
     let replace =
         |(mailbox, step): (&mut Mailbox<S>, Step)| mailbox.replace(step, are_synced, fsync);
-    steps = each_at_once(each(mailboxes).into_iter().zip(steps).collect(), replace);
+    steps = each_on_processors(each(mailboxes).into_iter().zip(steps).collect(), replace);
     let replaced = if has_claims(&steps) { sync_folder(&dir.inboxes(), fsync) } else { Ok(()) };
     // All locks are released before anything is read.
     for (mailbox, step) in mailboxes.iter_mut().zip(&mut steps) {
@@ -70,13 +71,6 @@ fn unsynced(dir: &TeamDir, why: &FileError) -> StoreError {
 }
 
 impl<S: MailSink> Mailbox<S> {
-    /// Reads what its sink has, before its first claim. What fails is tried again when it is drained alone.
-    fn know_what_it_has(&mut self) {
-        if !self.is_archive_known && self.rotation.has_mail() {
-            self.know_archive().unwrap_or_default();
-        }
-    }
-
     fn begin(&mut self) -> Step {
         match self.try_begin() {
             Ok(Begun::Claim(begun)) => Step::Claims(Some(begun)),
@@ -102,13 +96,9 @@ impl<S: MailSink> Mailbox<S> {
     }
 
     fn try_begin(&mut self) -> Result<Begun, StoreError> {
-        self.dir.is_still_there()?;
         self.check_life()?;
-        if !self.rotation.has_mail() {
-            return Ok(Begun::Empty);
-        }
         if !self.is_archive_known {
-            // Mail has come since the look.
+            // Reading it takes time, in which no lock of others may be held.
             return Ok(Begun::Busy);
         }
         self.rotation.try_begin_claim(&mut self.batch_ids, self.ingest.policy.fsync)

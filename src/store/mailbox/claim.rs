@@ -30,8 +30,8 @@ const TAKEN: &str = ".taken";
 /// rewritten in place.
 #[derive(Debug)]
 pub(crate) struct BatchIds {
-    path: PathBuf,
-    file: File,
+    /// The file of the last counter; `None` if the owner's record of its mail has that.
+    stored: Option<(PathBuf, File)>,
     last: u64,
     keys: RandomState,
 }
@@ -50,7 +50,13 @@ impl BatchIds {
             std::str::from_utf8(&digits).ok().and_then(|digits| digits.parse::<u64>().ok())
         });
         let last = known.filter_map(counter).chain(stored).max().unwrap_or(0);
-        Ok(Self { path, file, last, keys: RandomState::new() })
+        Ok(Self { stored: Some((path, file)), last, keys: RandomState::new() })
+    }
+
+    /// Continues after every `known` batch id. The owner knows the newest one, and stores it itself.
+    pub(crate) fn after<'a>(known: impl Iterator<Item = &'a str>) -> Self {
+        let last = known.filter_map(counter).max().unwrap_or(0);
+        Self { stored: None, last, keys: RandomState::new() }
     }
 
     /// Continues after a batch id that became known later.
@@ -61,7 +67,9 @@ impl BatchIds {
     pub(crate) fn next(&mut self) -> Result<String, FileError> {
         self.last += 1;
         let digits = format!("{:0DIGITS$}", self.last);
-        self.file.write_all_at(digits.as_bytes(), 0).at(&self.path)?;
+        if let Some((path, file)) = &self.stored {
+            file.write_all_at(digits.as_bytes(), 0).at(path)?;
+        }
         // The keys are random and differ in each process; a system call for each id would take longer.
         let random = self.keys.hash_one(self.last) & u64::from(u32::MAX);
         Ok(format!("{digits}-{random:08x}"))

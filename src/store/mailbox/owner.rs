@@ -109,8 +109,9 @@ impl<S: MailSink> Mailbox<S> {
         for claim in &mut claims {
             claim.note_age(clock.now());
         }
-        let is_archive_known = !claims.is_empty();
-        let known = if is_archive_known {
+        let has_claims = !claims.is_empty();
+        let is_archive_known = has_claims || S::IS_WHOLE;
+        let known = if has_claims {
             KnownMail::of_all(&sink, dir, &name, &mut claims)?
         } else {
             KnownMail::of(&sink, dir, &name, KnownPart::Current, &mut claims)?
@@ -124,7 +125,8 @@ impl<S: MailSink> Mailbox<S> {
         }
         let KnownMail { seen, newest } = known;
         let known = claims.iter().map(|claim| claim.batch_id.as_str()).chain([newest.as_str()]);
-        let batch_ids = BatchIds::open(dir, &name, known)?;
+        let batch_ids =
+            if S::IS_WHOLE { BatchIds::after(known) } else { BatchIds::open(dir, &name, known)? };
         let dead = DeadLetters::of(dir, &name);
         failpoint::hit("recover.known");
         Ok(Self {

@@ -58,6 +58,10 @@ pub trait MailSink {
     /// writers by [`settle`](super::Mailbox::settle) alone.
     const IS_WATCHED: bool = true;
 
+    /// Whether [`KnownPart::Current`] is all of its mail, with the newest batch that it ever had: then no file has the counter of
+    /// batches.
+    const IS_WHOLE: bool = false;
+
     /// Passes the mail that the sink has to `meet`, oldest first.
     ///
     /// # Errors

@@ -37,8 +37,8 @@ pub use orders::{
     ORDER_HELD_FOR, make_order_folders, open_orders, order_id, put_answer, put_order, read_answer,
     read_order, remove_old_orders, remove_order,
 };
-pub(crate) use outbox::acknowledged_in;
 pub use outbox::{Outbox, RefusedMessage};
+pub(crate) use outbox::{acknowledged_in, sync_names};
 pub use search::highest_arrived;
 pub use sent_keys::{sent_keys, set_sent_keys};
 pub use server::{ServerFiles, new_secret};

@@ -11,7 +11,7 @@
 
 use super::terms::OwnTerms;
 use crate::os::file::{Access, At, FileError, open};
-use crate::store::file::atomic::{Fsync, json_line, replace, sync_data};
+use crate::store::file::atomic::{Fsync, json_line, replace, sync_data, sync_folder};
 use crate::store::file::jsonl::{Framed, LONGEST_LINE, Lines, Log, Piece};
 use crate::store::file::read::open_if_there;
 use crate::store::mailbox::claim::list;
@@ -114,19 +114,20 @@ impl Outbox {
     /// The file cannot be opened, or is damaged before its end.
     pub fn open(dir: &TeamDir, name: &AgentName, terms: &OwnTerms) -> Result<Self, StoreError> {
         let path = dir.relay_outbox(name);
-        let (log, contents) = match read(&path)? {
-            None => (Log::create(path.clone())?, Contents::default()),
+        let (log, size, contents) = match read(&path)? {
+            None => (Log::create(path.clone())?, 0, Contents::default()),
             Some(contents) => {
                 if let Some(end) = contents.torn_at {
                     let file = open(&path, Access::Update)?;
                     file.set_len(end).at(&path)?;
                     sync_data(&file, &path, Fsync::Always)?;
                 }
-                (Log::open(path.clone())?, contents)
+                let log = Log::open(path.clone())?;
+                let size = log.size()?;
+                (log, size, contents)
             }
         };
         let Contents { base, waiting, recorded, .. } = contents;
-        let size = log.size()?;
         let (log, is_synced) = (Some(log), false);
         let (composed, composed_at) = (Vec::new(), Vec::new());
         let (dir, name, terms) = (dir.clone(), name.clone(), terms.clone());
@@ -340,6 +341,7 @@ impl Outbox {
 
 impl MailSink for Outbox {
     const IS_WATCHED: bool = false;
+    const IS_WHOLE: bool = true;
 
     fn each_delivered(
         &self,
@@ -415,6 +417,16 @@ impl MailSink for Outbox {
         self.log()?.sync(fsync)?;
         self.is_synced = true;
         Ok(())
+    }
+}
+
+/// Makes the names of new outboxes durable, with one sync for all of them. If it fails, each of them syncs its own with its first
+/// lines.
+pub(crate) fn sync_names<'a>(dir: &TeamDir, outboxes: impl Iterator<Item = &'a mut Outbox>) {
+    let logs = outboxes.filter_map(|outbox| outbox.log.as_mut());
+    let new: Vec<_> = logs.filter(|log| log.is_unnamed()).collect();
+    if !new.is_empty() && sync_folder(&dir.relay_outboxes(), Fsync::Always).is_ok() {
+        new.into_iter().for_each(Log::note_named);
     }
 }
 
