@@ -132,7 +132,7 @@ impl Link {
             return Ok(inbox::has_lines(dir, name));
         }
         Ok(inbox::has_mail(dir, name)
-            || claims.of(dir, name)?.iter().any(|claim| !claim.is_taken)
+            || !claims.of(dir, name)?.is_empty()
             || (!is_known && dir.relay_outbox(name).exists()))
     }
 

@@ -162,7 +162,7 @@ impl Outbound {
             };
             let left = claims.of(&self.dir, name)?;
             link.is_ours = left.is_empty();
-            if link.open.is_none() && left.iter().any(|claim| !claim.is_taken) {
+            if link.open.is_none() && !left.is_empty() {
                 self.crowded.insert((link.recipient.host.clone(), name.clone()));
             }
         }

@@ -3,9 +3,7 @@
 use super::RelayError;
 use super::link::{Claims, Link, NewNames, OpenMailbox};
 use super::outbound::Outbound;
-use crate::store::{
-    Drained, MailNotice, SettleResult, StoreError, drain_together, each_on_processors,
-};
+use crate::store::{MailNotice, SettleResult, drain_together};
 use crate::wire::AgentName;
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -121,14 +119,8 @@ impl Outbound {
         }
         let mut mailboxes: Vec<_> = drained.iter_mut().map(|(_, open)| &mut open.mailbox).collect();
         let outcomes = drain_together(&self.dir, &mut mailboxes);
-        let mark =
-            |((name, mut open), outcome): ((_, Box<OpenMailbox>), Result<Drained, StoreError>)| {
-                let taken = outcome.and_then(|mail| open.mailbox.mark_taken().map(|()| mail));
-                (name, open, taken)
-            };
-        for (name, mut open, taken) in
-            each_on_processors(drained.into_iter().zip(outcomes).collect(), mark)
-        {
+        for ((name, mut open), outcome) in drained.into_iter().zip(outcomes) {
+            let taken = outcome.and_then(|mail| open.mailbox.mark_taken().map(|()| mail));
             let Some(link) = self.links.get_mut(name) else { continue };
             // It stays open after an error, too: a log that could not be synced must not be opened anew, which would take for
             // durable what is not, and lines of it that wait go on being published and acknowledged.
@@ -227,5 +219,28 @@ fn log_notice(name: &AgentName, notice: &MailNotice) {
         MailNotice::Repeated { id, from } => {
             tracing::info!(%name, id, from, "a repeated message was dropped");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::relay::tests::{Host, host, name};
+    use crate::store::list_claims;
+    use std::fs;
+
+    #[test]
+    fn mail_is_taken_in_though_a_relay_was_killed_after_it_had_claimed_it() {
+        let a = Host::new("a", &[("alice", None), ("carol", Some("b"))]);
+        a.send("alice", "carol", "one");
+        let claim = a.dir.claims().join("carol.000000000001-0123abcd.taken");
+        fs::rename(a.dir.inbox(&name("carol")), claim).unwrap();
+        let mut out = a.outbound();
+        assert_eq!(out.take_in().unwrap().count, 1);
+        a.send("alice", "carol", "two");
+        assert_eq!(out.take_in().unwrap().count, 1);
+        assert_eq!(out.waiting_for(&host("b")), 2);
+        let claims = list_claims(&a.dir).unwrap();
+        assert_eq!(claims.len(), 2);
+        assert!(claims.iter().all(|claim| claim.is_taken), "no claim of a relay is mail to read");
     }
 }

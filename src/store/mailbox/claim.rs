@@ -93,6 +93,8 @@ pub(crate) struct Claim {
     pub(crate) stage: Stage,
     /// The path without the suffix.
     path: PathBuf,
+    /// Whether its file has the suffix at every stage, so that it is renamed at none.
+    pub(super) is_marked: bool,
     /// Its file, until it is read for the first time.
     pub(crate) unread: Option<File>,
     /// The watch on its file; without one, only the size of the file shows late writers.
@@ -138,6 +140,7 @@ impl Claim {
         let now = Instant::now();
         Self {
             path: dir.claims().join(format!("{name}.{batch_id}")),
+            is_marked: false,
             batch_id,
             stage,
             unread: None,
@@ -157,6 +160,12 @@ impl Claim {
         Self::new(dir, &file.owner, file.batch_id, stage)
     }
 
+    /// Tracks a claim that an earlier process left, for an owner that marks claims before it has read them.
+    pub(crate) fn inherited_unread(dir: &TeamDir, file: ClaimFile) -> Self {
+        let is_marked = file.is_taken;
+        Self { is_marked, ..Self::new(dir, &file.owner, file.batch_id, Stage::Inherited) }
+    }
+
     /// Counts the time since an earlier process renamed the file. If the clock was set, a check for late writers may
     /// be early; it still finds a writer that has the file open.
     pub(crate) fn note_age(&mut self, now: WallTime) {
@@ -169,7 +178,7 @@ impl Claim {
 
     pub(crate) fn path(&self) -> PathBuf {
         let mut path = self.path.clone();
-        if matches!(self.stage, Stage::Taken | Stage::InheritedTaken) {
+        if self.is_marked || matches!(self.stage, Stage::Taken | Stage::InheritedTaken) {
             path.as_mut_os_string().push(TAKEN);
         }
         path

@@ -31,6 +31,8 @@ pub(crate) struct InboxRotation {
     inbox: Inbox,
     /// The next inbox, once it is prepared.
     next: Option<Inbox>,
+    /// Whether a claim has the name of one that was acted on from the beginning: its mail is passed on, and nobody acts on it here.
+    marks_claims: bool,
 }
 
 /// The file last seen as the inbox. It stays open, so that its inode is not reused if an outsider removes it.
@@ -99,7 +101,7 @@ impl InboxRotation {
         let mut inbox = Inbox::new(find_inbox(&dir, &name, fsync)?, None);
         let left = list(&dir, &name)?;
         drop(held);
-        let mut claims = inherit(&dir, left);
+        let mut claims = inherit(left, |file| Claim::inherited(&dir, file));
         let mut waker = Waker::open(&dir, &name)?;
         inbox.watch_id = waker.watch(&dir.inbox(&name))?;
         waker.test_events(&dir, &inbox.file)?;
@@ -112,12 +114,12 @@ impl InboxRotation {
         for claim in &mut claims {
             claim.watch_id = waker.watch(&claim.path())?;
         }
-        let mut rotation = Self { dir, name, side, waker, inbox, next: None };
+        let mut rotation = Self { dir, name, side, waker, inbox, next: None, marks_claims: false };
         rotation.prepare_next();
         Ok((rotation, claims))
     }
 
-    /// Opens the inbox for an owner that watches the folder of all inboxes itself. It knows the claims that are left: with many
+    /// Opens the inbox for an owner that watches the folder of all inboxes itself, and passes its mail on. It knows the claims that are left: with many
     /// mailboxes, the folder of claims is not read for each of them. They are its own, so nobody else makes one.
     pub(crate) fn open_unwatched(
         dir: &TeamDir,
@@ -130,9 +132,9 @@ impl InboxRotation {
         let held = side.acquire(LOCK_TIMEOUT)?;
         let inbox = Inbox::new(find_inbox(&dir, &name, fsync)?, None);
         drop(held);
-        let claims = inherit(&dir, claims);
+        let claims = inherit(claims, |file| Claim::inherited_unread(&dir, file));
         let waker = Waker::outside(&dir, &name);
-        Ok((Self { dir, name, side, waker, inbox, next: None }, claims))
+        Ok((Self { dir, name, side, waker, inbox, next: None, marks_claims: true }, claims))
     }
 
     /// Consumes the pending events. Mail that arrived in the inbox meanwhile wakes the owner once more.
@@ -218,7 +220,7 @@ impl InboxRotation {
         };
         failpoint::hit("drain.prepared");
         let mut claim = Claim::new(dir, name, batch_ids.next()?, Stage::Fresh);
-        claim.watch_id = inbox.watch_id;
+        (claim.watch_id, claim.is_marked) = (inbox.watch_id, self.marks_claims);
         let claimed = claim.path();
         failpoint::hit("drain.before_link");
         let fresh = match fs::hard_link(&path, &claimed) {
@@ -271,9 +273,9 @@ impl InboxRotation {
 }
 
 /// Makes claims of the files that earlier processes have left.
-fn inherit(dir: &TeamDir, left: Vec<ClaimFile>) -> Vec<Claim> {
+fn inherit(left: Vec<ClaimFile>, inherited: impl Fn(ClaimFile) -> Claim) -> Vec<Claim> {
     failpoint::hit("recover.listed");
-    left.into_iter().map(|file| Claim::inherited(dir, file)).collect()
+    left.into_iter().map(inherited).collect()
 }
 
 /// Finds or creates an inbox that can be claimed. The caller holds the lock; a new name is synced before
