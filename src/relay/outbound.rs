@@ -6,7 +6,7 @@ use super::placements::KnownPlacements;
 use super::waiting::WaitingLines;
 use crate::bus::{Bus, Outgoing};
 use crate::os::usage;
-use crate::store::relay::{HostIdentity, Outbox, outboxes, sync_names};
+use crate::store::relay::{HostIdentity, Outbox, lasting_claims, outboxes, sync_names};
 use crate::store::{SharedClock, StoreError, TeamDir, each_on_processors};
 use crate::wire::AgentName;
 use crate::wire::carried::{
@@ -474,8 +474,9 @@ impl Outbound {
     /// # Errors
     /// An outbox cannot be written; it stays as it is.
     pub fn compact_all(&mut self) -> Result<(), RelayError> {
+        let claims = lasting_claims(&self.dir).map_err(StoreError::from)?;
         for outbox in self.links.values_mut().filter_map(Link::outbox) {
-            outbox.compact()?;
+            outbox.compact_beside(&claims)?;
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ pub use orders::{
     read_order, remove_old_orders, remove_order,
 };
 pub use outbox::{Outbox, RefusedMessage};
-pub(crate) use outbox::{acknowledged_in, sync_names};
+pub(crate) use outbox::{acknowledged_in, lasting_claims, sync_names};
 pub use search::highest_arrived;
 pub use sent_keys::{sent_keys, set_sent_keys};
 pub use server::{ServerFiles, new_secret};

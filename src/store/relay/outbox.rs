@@ -14,7 +14,7 @@ use crate::os::file::{Access, At, FileError, open};
 use crate::store::file::atomic::{Fsync, json_line, replace, sync_data, sync_folder};
 use crate::store::file::jsonl::{Framed, LONGEST_LINE, Lines, Log, Piece};
 use crate::store::file::read::open_if_there;
-use crate::store::mailbox::claim::list;
+use crate::store::mailbox::claim::{ClaimFile, list_all};
 use crate::store::mailbox::dead::{self, DeadLetter, DeadLetters};
 use crate::store::mailbox::{Delivered, Delivery, KnownPart, MailSink};
 use crate::store::transcript::{TakenIn, each_mail, latest_archives};
@@ -315,9 +315,13 @@ impl Outbox {
     /// # Errors
     /// The file cannot be written; then it stays as it is.
     pub fn compact(&mut self) -> Result<(), StoreError> {
+        self.compact_beside(&lasting_claims(&self.dir)?)
+    }
+
+    /// The same for one of many: these are the [`lasting_claims`].
+    pub(crate) fn compact_beside(&mut self, there: &[ClaimFile]) -> Result<(), StoreError> {
         let path = self.path.clone();
         // A claim that is gone is never delivered again; the newest batch id continues the counter.
-        let there = list(&self.dir, &self.name)?;
         let newest = self.recorded.keys().next_back().cloned();
         self.recorded.retain(|batch_id, _| {
             Some(batch_id) == newest.as_ref() || there.iter().any(|file| file.batch_id == *batch_id)
@@ -418,6 +422,14 @@ impl MailSink for Outbox {
         self.is_synced = true;
         Ok(())
     }
+}
+
+/// Returns the claims that may be there after a power cut: those that are there, once the removal of all others is durable. Some
+/// file systems do not make it durable with what is written later.
+pub(crate) fn lasting_claims(dir: &TeamDir) -> Result<Vec<ClaimFile>, FileError> {
+    let there = list_all(dir)?;
+    sync_folder(&dir.claims(), Fsync::Always)?;
+    Ok(there)
 }
 
 /// Makes the names of new outboxes durable, with one sync for all of them. If it fails, each of them syncs its own with its first
