@@ -1,6 +1,7 @@
 //! Checks of everything that a team relies on, with remedies. They change nothing and show no credential.
 
 mod agents;
+mod hosts;
 mod storage;
 
 use super::build_agent::PROMPT_BYTES;
@@ -314,6 +315,7 @@ impl DoctorReport {
             Err(why) => self.broken("state", &why),
         }
         self.storage(context, &team);
+        self.hosts(context);
     }
 
     fn flaws(&mut self, team: &TeamDir, flaws: &[Diagnosis]) {

@@ -11,13 +11,13 @@ use crate::ui::style::Palette;
 use crate::ui::tables::{HostRow, host_table};
 use crate::wire::AgentName;
 use crate::wire::carried::HostName;
-use crate::wire::roster::Roster;
+use crate::wire::roster::{Roster, Status};
 use serde_json::{Value, json};
 
 /// The hosts of a team, this one first; none if the team has one host only.
 pub(crate) struct Hosts {
-    rows: Vec<HostRow>,
-    is_served: bool,
+    pub(super) rows: Vec<HostRow>,
+    pub(super) is_served: bool,
     /// Whether a lead runs on this host.
     has_lead: bool,
 }
@@ -69,8 +69,8 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
             },
             None => format!("not heard yet{}", trouble(&host).unwrap_or_default()),
         };
-        let members = members_of(&roster, Some(host.as_str()));
-        let waiting = waiting + in_inboxes(&members);
+        let waiting = waiting + in_inboxes(&members_of(&roster, Some(host.as_str())));
+        let members = running_on(&roster, Some(host.as_str()));
         let keys = keys_of(&host);
         HostRow { host: host.to_string(), state, members, waiting, labels, keys, version }
     };
@@ -78,7 +78,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
     let here = HostRow {
         host: own.host.to_string(),
         state: state.into(),
-        members: members_of(&roster, None),
+        members: running_on(&roster, None),
         waiting: 0,
         labels: own.labels,
         keys: Vec::new(),
@@ -89,7 +89,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
     let unheard = added.filter(|added| known.iter().all(|known| known.host != added.host));
     let unheard = unheard.map(|SshHost { host, labels, .. }| HostRow {
         state: format!("not heard yet{}", trouble(&host).unwrap_or_default()),
-        members: members_of(&roster, Some(host.as_str())),
+        members: running_on(&roster, Some(host.as_str())),
         waiting: 0,
         labels,
         keys: keys_of(&host),
@@ -108,8 +108,22 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
 
 /// Returns the members of another host, or of this one, the lead first.
 pub(super) fn members_of(roster: &Roster, host: Option<&str>) -> Vec<String> {
-    let lead = roster.lead.iter().filter(|lead| lead.host.as_deref() == host);
-    let members = roster.members.iter().filter(|member| member.host.as_deref() == host);
+    members_with(roster, host, |_| true)
+}
+
+/// The same without those that have ended.
+fn running_on(roster: &Roster, host: Option<&str>) -> Vec<String> {
+    members_with(roster, host, |status| !status.is_over())
+}
+
+fn members_with(
+    roster: &Roster,
+    host: Option<&str>,
+    has_status: impl Fn(Status) -> bool,
+) -> Vec<String> {
+    let is_there = |home: &Option<String>, status| home.as_deref() == host && has_status(status);
+    let lead = roster.lead.iter().filter(|lead| is_there(&lead.host, lead.status));
+    let members = roster.members.iter().filter(|member| is_there(&member.host, member.status));
     let leads = lead.map(|lead| lead.name.clone());
     leads.chain(members.map(|member| member.name.clone())).collect()
 }

@@ -203,16 +203,24 @@ impl Supervisor {
     /// Stops all teammates that this lead has started, on all hosts, in parallel, and starts no more.
     pub(crate) async fn stop_all(&self, reason: &str, cause: ExitCause) -> Vec<StopOutcome> {
         self.is_closing.set(true);
-        let mut names = self.members.with_process();
         if matches!(self.config.role, SupervisorRole::Lead(_)) {
             self.wait_started_elsewhere().await;
-            names.extend(self.on_other_hosts());
         }
-        let names: Vec<AgentName> = names.into_iter().collect();
-        let mut outcomes = self.stop(names, (&AgentName::lead(), reason, cause), None).await;
+        let mut outcomes =
+            self.stop(self.its_own(), (&AgentName::lead(), reason, cause), None).await;
         outcomes.retain(|outcome| outcome.rung.is_some());
         self.wait_for_hooks().await;
         outcomes
+    }
+
+    /// Returns the members that it stops at its end: those that it runs, and those that a lead has started on other hosts. A member
+    /// that was started by hand is none of them.
+    pub(crate) fn its_own(&self) -> Vec<AgentName> {
+        let mut names = self.members.with_process();
+        if matches!(self.config.role, SupervisorRole::Lead(_)) {
+            names.extend(self.on_other_hosts());
+        }
+        names.into_iter().collect()
     }
 
     /// Ends the relay, if this lead has started it.

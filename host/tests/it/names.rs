@@ -179,6 +179,14 @@ fn state_on(on: &Machine, host: &str) -> (String, u64) {
     (word.to_owned(), host["waiting"].as_u64().unwrap_or_default())
 }
 
+/// Returns the members of a host, as `team host ls` shows them on another one.
+fn members_on(on: &Machine, host: &str) -> Vec<String> {
+    let shown: Value = serde_json::from_str(&on.team_ok(&["host", "ls", "--json"])).unwrap();
+    let rows = shown["hosts"].as_array().unwrap();
+    let members = rows.iter().filter(|row| row["host"] == host).map(|row| row["members"].clone());
+    members.flat_map(|names| serde_json::from_value::<Vec<String>>(names).unwrap()).collect()
+}
+
 /// Returns what a command says that is refused.
 fn refused(machine: &Machine, args: &[&str]) -> String {
     let output = machine.team(args);
@@ -416,8 +424,15 @@ fn a_host_that_comes_back_after_it_was_given_up_is_a_host_again() {
     machines.network.cut("gpu1");
     wait_away(&machines, "ann", "gpu1");
     wait_away(&machines, "c1", "gpu1");
+    let doctor = machines.get("ann").team(&["doctor"]).stdout;
+    let said = String::from_utf8_lossy(&doctor);
+    assert!(said.contains("this one is ann; up: c1") && said.contains("gpu1: away for"), "{said}");
     machines.network.heal("gpu1");
     wait_home(&machines, "carol", "gpu1");
     assert!(!has_ended(&mut carol));
+    assert_eq!(members_on(machines.get("ann"), "gpu1"), ["carol"]);
     end(&mut carol);
+    machines.eventually("nobody is on gpu1 any more", || {
+        members_on(machines.get("ann"), "gpu1").is_empty()
+    });
 }

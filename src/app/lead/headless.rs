@@ -261,7 +261,7 @@ impl HeadlessRun {
         let is_cut = self.app.player.as_ref().is_some_and(|player| player.is_cut());
         let LeadApp { runtime, signals, .. } = &mut self.app;
         let (team, supervisor) = (runtime.team(), &runtime.supervisor);
-        let members = member_names(&roster::read(team).unwrap_or_default());
+        let members = supervisor.its_own();
         let closed = {
             let alive = || still_alive(team, &members);
             let mut closing =

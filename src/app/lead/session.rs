@@ -15,15 +15,14 @@ use super::team_view::TeamView;
 use super::turn_changes::TurnChanges;
 use crate::agent::event::{Event, MachineEvent};
 use crate::agent::progress::Progress;
+use crate::app::context::Context;
 use crate::app::permissions::{RuleInForce, settings_in_force};
 use crate::app::stop_members::still_alive;
-use crate::app::{context::Context, names::member_names};
 use crate::os::{Clock, SystemClock, signals::SignalEvent};
 use crate::protocol::ctrl_c::{CtrlC, CtrlCAction, LeadActivity};
 use crate::protocol::ladder::Urgency;
 use crate::settings::model::credential_variables;
 use crate::settings::models::KnownModels;
-use crate::store::roster;
 use crate::ui::console::{Console, Input, QuestionPrompt};
 use crate::ui::{sanitize::sanitize, view::View};
 use crate::undo::plan::UndoPlan;
@@ -150,8 +149,7 @@ impl Session {
     /// Shows which agents the end waits for.
     pub(super) fn show_awaited(&mut self) {
         let team = self.runtime.team();
-        let names = roster::read(team).map(|roster| member_names(&roster)).unwrap_or_default();
-        let alive = still_alive(team, &names);
+        let alive = still_alive(team, &self.runtime.supervisor.its_own());
         let text = match alive.as_str() {
             "" => "Stopping …".to_owned(),
             alive => format!("Stopping the team, waiting for {alive} … (Ctrl-C: now)"),

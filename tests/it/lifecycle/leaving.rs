@@ -225,3 +225,25 @@ fn each_further_ctrl_c_takes_the_next_rung() {
     }
     assert_left_in_order(&team);
 }
+
+#[test]
+fn the_end_of_a_team_waits_for_those_that_the_lead_has_started_and_names_no_other_one() {
+    let team = Team::new();
+    let mut lead = scripted_lead(
+        &team,
+        &[calls("lead", &[spawn("bob")]), calls("bob", &[bash("touch bob.here; sleep 1000")])],
+    );
+    wait_file(&team, "bob.here");
+    let mut carol = team.start(&["teammate", "carol", "--model", "rehearsal"]);
+    team.wait_status("carol", "idle");
+    lead.press(&CTRL_D.repeat(2));
+    lead.expect("Stopping the team, waiting for bob … (Ctrl-C: now)");
+    assert!(!lead.screen().contains("carol …"), "{}", lead.screen());
+    team.wait_status("bob", "stopping");
+    lead.press(CTRL_C);
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    assert_eq!(carol.try_wait().unwrap(), None, "it has no lead, and stays");
+    team.team(&["stop", "carol"]).expect(0);
+    carol.wait().unwrap();
+    assert_left_in_order(&team);
+}
