@@ -6,6 +6,7 @@ use crate::own_server;
 use crate::settings::{
     GivenSettings, HostSettings, known_identity, name_near, name_of_machine, parse_host,
 };
+use crate::signals::EndSignal;
 use crate::ssh::{RemoteHost, Ssh, look, quoted, set_up};
 use agent_team::store::relay::{
     HostIdentity, RelayLock, SshHost, change_invited_hosts, change_ssh_hosts, change_trusted_hosts,
@@ -119,6 +120,10 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
         program: program.clone(),
         labels,
     };
+    // From here on, something is to be taken back.
+    let mut signal = EndSignal::register().map_err(|why| {
+        HostFailure::of("the host cannot be added", &why, "free some memory or descriptors")
+    })?;
     let before = put(&dir, added.clone())?;
     let was_known = change_trusted_hosts(&dir, |trusted| {
         trusted.admit(&host);
@@ -130,7 +135,8 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
     let stands =
         before.as_ref() == Some(&added) && is_served(&dir).map_err(|why| at_folder(&why))?;
     let began = if stands { WallTime::default() } else { SystemClock.now() };
-    let heard = check(&dir, &host, began, &ssh_program, nats_server.as_deref()).await;
+    let programs = (ssh_program.as_path(), nats_server.as_deref());
+    let heard = check(&dir, &host, began, programs, &mut signal).await;
     if let Err(why) = heard {
         take_back(&dir, &host, before)?;
         if !was_known {
@@ -142,6 +148,22 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
     if !sent_keys.is_empty() {
         set_sent_keys(&dir, &host, sent_keys).map_err(|why| at_folder(&why))?;
     }
+    tell_added(&added, found, copied, waited.elapsed(), &identity);
+    if !is_served(&dir).map_err(|why| at_folder(&why))? {
+        tell("The connection is up while a lead runs here (team lead), or: team-host run");
+    }
+    Ok(())
+}
+
+/// Says how a host was added, and what can be done now.
+fn tell_added(
+    added: &SshHost,
+    found: RemoteHost,
+    copied: u64,
+    waited: Duration,
+    identity: &HostIdentity,
+) {
+    let SshHost { host, destination, folder, program, .. } = added;
     let programs = match copied {
         0 => format!("{} is there", found.version),
         bytes => format!("programs copied ({} MB)", bytes.div_ceil(1_000_000)),
@@ -150,19 +172,15 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
     tell(&format!(
         "{host}: {}{size}; {programs}; relay heard after {:.1} s",
         found.system,
-        waited.elapsed().as_secs_f64()
+        waited.as_secs_f64()
     ));
     tell(&format!("{host} is a host of team {}; this one is {}", identity.team, identity.host));
     let team = found.team.filter(|_| copied == 0);
     let team =
-        team.unwrap_or_else(|| format!("{}", Path::new(&program).with_file_name("team").display()));
-    let start = format!("cd {} && {} teammate NAME", quoted(&folder), quoted(&team));
+        team.unwrap_or_else(|| format!("{}", Path::new(program).with_file_name("team").display()));
+    let start = format!("cd {} && {} teammate NAME", quoted(folder), quoted(&team));
     tell(&format!("Start a member there:  ssh -t {destination} {}", quoted(&start)));
     tell(&format!("Or have the lead start it: Spawn NAME on {host}"));
-    if !is_served(&dir).map_err(|why| at_folder(&why))? {
-        tell("The connection is up while a lead runs here (team lead), or: team-host run");
-    }
-    Ok(())
 }
 
 /// Refuses to add a host on one that does not sign hosts in.
@@ -351,16 +369,23 @@ fn take_back(dir: &TeamDir, host: &HostName, before: Option<SshHost>) -> Result<
     changed.map_err(|why| at_folder(&why))
 }
 
-/// Waits until a new host is heard, by the relay that runs here or by one for this check.
+/// Waits until a new host is heard, by the relay that runs here or by one for this check, or until a signal to end comes.
 async fn check(
     dir: &TeamDir,
     host: &HostName,
     began: WallTime,
-    ssh: &Path,
-    nats_server: Option<&Path>,
+    (ssh, nats_server): (&Path, Option<&Path>),
+    signal: &mut EndSignal,
 ) -> Result<(), HostFailure> {
     let mut relay = start_relay_if_none(dir, ssh, nats_server)?;
-    let heard = until_heard(dir, host, began, &mut relay).await;
+    let heard = tokio::select! {
+        heard = until_heard(dir, host, began, &mut relay) => heard,
+        () = signal.received() => Err(HostFailure::usage(
+            format!("{host} is not added"),
+            "the command was interrupted",
+            "add it again",
+        )),
+    };
     end(relay).await;
     heard
 }

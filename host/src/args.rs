@@ -194,6 +194,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    let is_relay = matches!(args.command, Command::Run(_));
     let prepared = match args.command {
         Command::Run(args) => run_options(args).map(|options| Prepared::Run(Box::new(options))),
         Command::Add(args) => add_options(args).map(|options| Prepared::Add(Box::new(options))),
@@ -208,11 +209,15 @@ pub fn main() -> ExitCode {
             team_folder(place.dir.as_deref()).map(|root| Prepared::Remove(root, host))
         }
     };
-    match prepared.map(perform) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(why)) => failed(&why, 1),
-        Err(why) => failed(&why, USAGE),
-    }
+    let (why, code) = match prepared.map(perform) {
+        Ok(Ok(())) => return ExitCode::SUCCESS,
+        Ok(Err(why)) => (why, 1),
+        Err(why) => (why, USAGE),
+    };
+    let text = if is_relay { why.to_string() } else { why.for_terminal() };
+    // Nobody may read it.
+    drop(writeln!(io::stderr(), "{text}"));
+    ExitCode::from(code)
 }
 
 /// A command whose arguments were understood.
@@ -232,12 +237,6 @@ fn perform(command: Prepared) -> Result<(), HostFailure> {
         Prepared::Join(options) => join(options),
         Prepared::Remove(root, host) => remove(&root, &host),
     }
-}
-
-fn failed(why: &HostFailure, code: u8) -> ExitCode {
-    // Nobody may read it.
-    drop(writeln!(io::stderr(), "{why}"));
-    ExitCode::from(code)
 }
 
 fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {

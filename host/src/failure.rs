@@ -30,6 +30,14 @@ impl HostFailure {
     }
 }
 
+impl HostFailure {
+    /// Returns the text for a person who has given the command, in the form of `team`.
+    pub(crate) fn for_terminal(&self) -> String {
+        format!("error: {}\n  why: {}\n  now: {}", self.what, self.why, self.hint)
+    }
+}
+
+/// The form of a relay, whose first line other programs look for.
 impl fmt::Display for HostFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "team-host: {}: {}\n  {}", self.what, self.why, self.hint)

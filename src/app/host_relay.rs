@@ -42,7 +42,8 @@ pub(crate) fn become_team_host(context: &Context, verb: &str, args: &[OsString])
         );
     };
     let mut command = Command::new(&path);
-    command.arg(verb).arg("--dir").arg(&context.team_path).args(args);
+    // Its usage names the command that was given.
+    command.arg0("team host").arg(verb).arg("--dir").arg(&context.team_path).args(args);
     let why = command.env_clear().envs(environment).exec();
     let what = format!("{} cannot be run", path.display());
     Failure::new(

@@ -2,13 +2,14 @@
 
 use crate::machines::program;
 use crate::pair::{Pair, text};
-use crate::rig::process::signal;
+use crate::rig::process::{signal, spawn_tied};
 use agent_team::store::TeamDir;
 use agent_team::store::relay::host_keys;
 use nix::sys::signal::Signal;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
-use std::process::Command;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
 #[test]
 fn a_teammate_that_a_lead_starts_over_ssh_outlives_the_connection_and_ends_with_the_host() {
@@ -40,7 +41,9 @@ fn a_teammate_that_a_lead_starts_over_ssh_outlives_the_connection_and_ends_with_
     pair.eventually("gpu1 is heard again", || pair.is_heard());
     let said = pair.team_ok(&["host", "rm", "gpu1"]);
     assert!(said.contains("carol ended"), "{said}");
-    assert!(pair.team_ok(&["host", "ls"]).contains("removed"), "carol is listed with it");
+    pair.eventually("nobody is on a removed host", || {
+        !pair.team_ok(&["host", "ls"]).contains("gpu1")
+    });
     pair.eventually("nothing of the team runs on gpu1", || {
         ["teammate", "team-supervise", "team-host"].iter().all(|name| runs(&pair, name).is_none())
     });
@@ -194,11 +197,42 @@ fn a_host_without_the_programs_gets_copies() {
 }
 
 #[test]
+fn a_host_is_not_added_by_a_command_that_is_interrupted() {
+    let Some(pair) = Pair::or_skip() else { return };
+    // A server that never serves: no relay is heard.
+    let server = pair.folder.path().join("nats-server");
+    let script =
+        "#!/bin/sh\n[ \"$1\" = -v ] && echo 'nats-server: v2.15.1' && exit\nexec sleep 600\n";
+    File::create(&server).unwrap().write_all(script.as_bytes()).unwrap();
+    fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut add = pair.on_ann(&program("team"));
+    add.args(["host", "add", "gpu1", "--here", "ann", "--team", "demo"]);
+    add.env("TEAM_NATS_SERVER", &server).stdout(Stdio::null()).stderr(Stdio::piped());
+    let add = spawn_tied(add).unwrap();
+    let is_listed = || {
+        let list = pair.project().join(".team/run/.state/relay/ssh.json");
+        fs::read_to_string(list).is_ok_and(|list| list.contains("gpu1"))
+    };
+    pair.eventually("gpu1 is on the list", is_listed);
+    signal(&add, Signal::SIGINT);
+    let output = add.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("error: gpu1 is not added\n  why: the command was interrupted"),
+        "{said}"
+    );
+    assert!(!is_listed());
+    pair.eventually("nothing is left", || pair.is_quiet());
+}
+
+#[test]
 fn a_host_that_cannot_be_added_is_not_added_and_the_reason_is_said() {
     let Some(mut pair) = Pair::or_skip() else { return };
-    for (destination, why) in
-        [("nowhere", "nowhere cannot be reached over ssh: "), ("a b", "is not a host for ssh")]
-    {
+    for (destination, why) in [
+        ("nowhere", "nowhere cannot be reached over ssh\n  why: "),
+        ("a b", "is not a host for ssh"),
+    ] {
         let said = pair.refusal(&["host", "add", destination]);
         assert!(said.contains(why), "{said}");
     }
@@ -206,7 +240,9 @@ fn a_host_that_cannot_be_added_is_not_added_and_the_reason_is_said() {
     let said = pair.refusal(&["host", "add", "gpu1", "--here", "gpu1"]);
     assert!(said.contains("this host is named gpu1, too"), "{said}");
     let said = pair.refusal(&["host", "rm", "gpu1"]);
-    assert!(said.contains("no host of this name was added or has joined here"), "{said}");
+    let why =
+        "error: gpu1 cannot be removed\n  why: no host of this name was added or has joined here";
+    assert!(said.contains(why) && said.contains("\n  now: "), "{said}");
     pair.add();
     let said = pair.refusal(&["host", "add", "gpu1", "--folder", "elsewhere"]);
     assert!(said.contains("a host is named gpu1 already"), "{said}");
