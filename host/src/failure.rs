@@ -28,9 +28,7 @@ impl HostFailure {
     ) -> Self {
         Self { what: what.into(), why: why.into(), hint: hint.into() }
     }
-}
 
-impl HostFailure {
     /// Returns the text for a person who has given the command, in the form of `team`.
     pub(crate) fn for_terminal(&self) -> String {
         format!("error: {}\n  why: {}\n  now: {}", self.what, self.why, self.hint)

@@ -8,11 +8,15 @@ use crate::store::relay::{self, KnownHost, SshHost};
 use crate::store::{roster, unread};
 use crate::ui::roster::age;
 use crate::ui::style::Palette;
-use crate::ui::tables::{HostRow, host_table};
+use crate::ui::tables::{HostReach, HostRow, host_table};
 use crate::wire::AgentName;
 use crate::wire::carried::HostName;
 use crate::wire::roster::{Roster, Status};
 use serde_json::{Value, json};
+
+/// The consequence for a host on which no relay runs.
+pub(super) const WITHOUT_RELAY: &str =
+    "mail for other hosts waits; it runs while a lead does (team lead), or: team-host run";
 
 /// The hosts of a team, this one first; none if the team has one host only.
 pub(crate) struct Hosts {
@@ -55,28 +59,32 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         let KnownHost { host, version, labels, away_since, is_heard, waiting, is_given_up, .. } =
             known;
         let is_given_up = is_given_up || given_up.iter().any(|it| it.host == host);
-        let state = match away_since {
-            _ if is_given_up => "given up".to_owned(),
-            _ if removed.contains(&host) => "removed".to_owned(),
-            _ if !is_served => "unknown: no relay runs here".to_owned(),
+        let (reach, state) = match away_since {
+            _ if is_given_up => (HostReach::Gone, "given up".to_owned()),
+            _ if removed.contains(&host) => (HostReach::Gone, "removed".to_owned()),
+            _ if !is_served => (HostReach::Waits, "unknown: no relay runs here".to_owned()),
             Some(since) => {
                 let why = trouble(&host).unwrap_or_default();
-                format!("away for {}{why}", age(now.since(since)))
+                (HostReach::Waits, format!("away for {}{why}", age(now.since(since))))
             }
             None if is_heard => match other_protocol {
-                None => "up".to_owned(),
-                Some(why) => format!("up, but {why}"),
+                None => (HostReach::Up, "up".to_owned()),
+                Some(why) => (HostReach::Waits, format!("up, but {why}")),
             },
-            None => format!("not heard yet{}", trouble(&host).unwrap_or_default()),
+            None => {
+                let why = trouble(&host).unwrap_or_default();
+                (HostReach::Waits, format!("not heard yet{why}"))
+            }
         };
         let waiting = waiting + in_inboxes(&members_of(&roster, Some(host.as_str())));
         let members = running_on(&roster, Some(host.as_str()));
         let keys = keys_of(&host);
-        HostRow { host: host.to_string(), state, members, waiting, labels, keys, version }
+        HostRow { host: host.to_string(), reach, state, members, waiting, labels, keys, version }
     };
     let state = if is_served { "here" } else { "here, without a relay" };
     let here = HostRow {
         host: own.host.to_string(),
+        reach: HostReach::Up,
         state: state.into(),
         members: running_on(&roster, None),
         waiting: 0,
@@ -88,6 +96,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
     let added = relay::ssh_hosts(&team)?.into_iter();
     let unheard = added.filter(|added| known.iter().all(|known| known.host != added.host));
     let unheard = unheard.map(|SshHost { host, labels, .. }| HostRow {
+        reach: HostReach::Waits,
         state: format!("not heard yet{}", trouble(&host).unwrap_or_default()),
         members: running_on(&roster, Some(host.as_str())),
         waiting: 0,
@@ -130,13 +139,13 @@ fn members_with(
 
 pub(crate) fn table(hosts: &Hosts, palette: Palette) -> String {
     let note = if hosts.rows.is_empty() || hosts.is_served {
-        ""
+        String::new()
     } else if hosts.has_lead {
-        "No relay runs on this host yet: the lead starts it within some seconds\n"
+        "No relay runs on this host yet: the lead starts it within some seconds\n".into()
     } else {
-        "No relay runs on this host: mail for other hosts waits. It runs while a lead does (team lead), or: team-host run\n"
+        format!("No relay runs on this host: {WITHOUT_RELAY}\n")
     };
-    host_table(&hosts.rows, palette) + note
+    host_table(&hosts.rows, palette) + &note
 }
 
 pub(crate) fn list_json(hosts: &Hosts) -> Value {

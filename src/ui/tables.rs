@@ -64,10 +64,21 @@ fn list(ids: &[TaskId]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Whether mail reaches a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostReach {
+    Up,
+    /// It is away, not heard yet, or cannot read what this one writes: mail for it waits.
+    Waits,
+    /// It was given up or removed.
+    Gone,
+}
+
 /// A host of the team.
 #[derive(Debug, Clone)]
 pub(crate) struct HostRow {
     pub(crate) host: String,
+    pub(crate) reach: HostReach,
     /// Its state, in words.
     pub(crate) state: String,
     pub(crate) members: Vec<String>,

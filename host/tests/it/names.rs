@@ -410,6 +410,8 @@ fn a_host_that_comes_back_after_it_was_given_up_is_a_host_again() {
     let is_given_up = |on: &str| state_on(machines.get(on), "gpu1").0 == "given up";
     machines.eventually("c1 knows it", || is_given_up("c1"));
     assert!(refused(machines.get("ann"), &["send", "carol", "x"]).contains("was given up"));
+    let doctor = machines.get("ann").team(&["doctor"]).stdout;
+    assert!(!String::from_utf8_lossy(&doctor).contains("gpu1"), "nothing waits for it");
     // The host that has given it up does not hear it at first.
     machines.get_mut("ann").kill_relay();
     machines.network.heal("gpu1");

@@ -3,6 +3,7 @@
 use super::DoctorReport;
 use crate::app::context::Context;
 use crate::app::host_view;
+use crate::ui::tables::HostReach;
 
 /// The name of the check.
 const CHECK: &str = "hosts";
@@ -17,14 +18,13 @@ impl DoctorReport {
         let Some((here, others)) = hosts.rows.split_first() else { return };
         if !hosts.is_served {
             let found = format!("this one is {}, and no relay runs here", here.host);
-            let remedy = "mail for other hosts waits: it runs while a lead does (team lead), or: team-host run";
-            return self.note(CHECK, found, remedy);
+            return self.note(CHECK, found, host_view::WITHOUT_RELAY);
         }
-        let (up, missing): (Vec<_>, Vec<_>) = others.iter().partition(|row| row.state == "up");
-        let up: Vec<_> = up.iter().map(|row| row.host.as_str()).collect();
+        let up = others.iter().filter(|row| row.reach == HostReach::Up);
+        let up: Vec<_> = up.map(|row| row.host.as_str()).collect();
         let up = if up.is_empty() { "none".to_owned() } else { up.join(", ") };
         self.fine(CHECK, format!("this one is {}; up: {up}", here.host));
-        for row in missing {
+        for row in others.iter().filter(|row| row.reach == HostReach::Waits) {
             let found = format!("{}: {}", row.host, row.state);
             let remedy = "mail for its members waits here; `team host ls` shows all hosts, docs/machines.md says what to do";
             self.note(CHECK, found, remedy);

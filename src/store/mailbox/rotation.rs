@@ -119,8 +119,8 @@ impl InboxRotation {
         Ok((rotation, claims))
     }
 
-    /// Opens the inbox for an owner that watches the folder of all inboxes itself, and passes its mail on. It knows the claims that are left: with many
-    /// mailboxes, the folder of claims is not read for each of them. They are its own, so nobody else makes one.
+    /// Opens the inbox for an owner that watches the folder of all inboxes itself, and passes its mail on. It knows the claims that
+    /// are left: with many mailboxes, the folder of claims is not read for each of them. They are its own, so nobody else makes one.
     pub(crate) fn open_unwatched(
         dir: &TeamDir,
         name: &AgentName,
