@@ -41,8 +41,8 @@ struct Keys {
     /// The mailbox keys of the owner: the current one, and that of the process before, for mail which it left.
     mailbox: Vec<SealKey>,
     control: BTreeMap<AgentName, Vec<ControlKey>>,
-    /// The mailbox keys of others, as last read.
-    recipients: BTreeMap<AgentName, (Stamp, SealKey)>,
+    /// The mailbox keys of others, as last read; `None` for those that had none.
+    recipients: BTreeMap<AgentName, Option<(Stamp, SealKey)>>,
 }
 
 #[derive(Debug)]
@@ -160,14 +160,18 @@ impl Keys {
         to: &AgentName,
     ) -> Result<Option<SealKey>, FileError> {
         let path = dir.mailbox_key(to);
-        if let Some((then, key)) = self.recipients.get(to)
-            && known_if_there(&path)?.is_some_and(|known| stamp(&known) == *then)
-        {
-            return Ok(Some(key.clone()));
+        if let Some(then) = self.recipients.get(to) {
+            let now = known_if_there(&path)?.as_ref().map(stamp);
+            if now.as_ref() == then.as_ref().map(|(then, _)| then) {
+                return Ok(then.as_ref().map(|(_, key)| key.clone()));
+            }
         }
-        let Some((file, known)) = open_if_there(&path)? else { return Ok(None) };
+        let Some((file, known)) = open_if_there(&path)? else {
+            self.recipients.insert(to.clone(), None);
+            return Ok(None);
+        };
         let Some(KeyFile { key }) = state_in(&file).at(&path)? else { return Ok(None) };
-        self.recipients.insert(to.clone(), (stamp(&known), key.clone()));
+        self.recipients.insert(to.clone(), Some((stamp(&known), key.clone())));
         Ok(Some(key))
     }
 }
