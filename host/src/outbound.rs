@@ -10,7 +10,7 @@ use agent_team::store::relay::HostIdentity;
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::{Acknowledgement, HostName, ProgressQuestion, RELAY_PROTOCOL};
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
+use std::mem::{self, Discriminant, discriminant};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -58,6 +58,9 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 /// The pause after a publication that failed.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 
+/// The longest such pause while the server has no room. What other hosts take is no event on this one.
+const LONGEST_WHEN_FULL: Duration = Duration::from_secs(5);
+
 /// The same for a frame that is larger than the server takes, and for a host without a known key: a person has to do something.
 const LONG_RETRY_AFTER: Duration = Duration::from_secs(30);
 
@@ -96,8 +99,15 @@ struct Lane {
     /// The number of answers in a row by which the carrier has nothing for the host, while lines wait.
     empty_answers: u32,
     is_asked: bool,
-    /// The pause after a frame that cannot be encrypted, because nothing of its host was seen yet or the host was removed.
-    key_pause: Duration,
+    /// The last failure of a publication, until its host is heard or has acknowledged something.
+    failure: Option<PublishFailure>,
+}
+
+/// A failure that may come again and again.
+struct PublishFailure {
+    kind: Discriminant<CarrierError>,
+    /// The pause after it.
+    pause: Duration,
 }
 
 impl Lane {
@@ -110,20 +120,48 @@ impl Lane {
             ask_after: ASK_AFTER,
             empty_answers: 0,
             is_asked: false,
-            key_pause: RETRY_AFTER,
+            failure: None,
         }
     }
 
-    /// Returns the pause before a host without a known key is tried again. It doubles until the host is heard.
-    fn next_key_pause(&mut self) -> Duration {
-        let pause = self.key_pause;
-        self.key_pause = (pause * 2).min(LONG_RETRY_AFTER);
-        pause
+    /// Notes that a publication has failed. The pause before the next one doubles while the failure lasts; returns whether it
+    /// is another one than before. Those of frames that were in flight together count once.
+    fn fail(&mut self, error: &CarrierError) -> bool {
+        let (kind, longest) = (discriminant(error), longest_pause(error));
+        let before = self.failure.take().filter(|known| known.kind == kind);
+        let is_new = before.is_none();
+        let pause = match before {
+            None => RETRY_AFTER,
+            Some(known) if self.is_broken => known.pause,
+            Some(known) => (known.pause * 2).min(longest),
+        };
+        self.is_broken = true;
+        self.not_before = self.not_before.max(Some(Instant::now() + pause));
+        self.failure = Some(PublishFailure { kind, pause });
+        is_new
     }
 
     /// Whether nothing is on its way whose end would tell of progress.
     fn may_ask(&self) -> bool {
         self.in_flight == 0 && !self.is_asked && !self.is_broken
+    }
+}
+
+/// Returns the longest pause after a failure that lasts.
+fn longest_pause(error: &CarrierError) -> Duration {
+    match error {
+        CarrierError::StreamFull(_) => LONGEST_WHEN_FULL,
+        CarrierError::TooLarge { .. } | CarrierError::KeyUnknown(_) => LONG_RETRY_AFTER,
+        CarrierError::Name(_)
+        | CarrierError::Address(_)
+        | CarrierError::Disconnected
+        | CarrierError::Timeout { .. }
+        | CarrierError::StorageMissing
+        | CarrierError::HostAway(_)
+        | CarrierError::Untrusted(..)
+        | CarrierError::AlreadyExists(_)
+        | CarrierError::RevisionChanged(_)
+        | CarrierError::Refused { .. } => RETRY_AFTER,
     }
 }
 
@@ -268,7 +306,7 @@ impl OutboundTask {
                 for (_, lane) in self.lanes.iter_mut().filter(|(known, _)| heard(known)) {
                     // It is asked at once.
                     lane.ask_after = Duration::ZERO;
-                    (lane.not_before, lane.key_pause) = (None, RETRY_AFTER);
+                    (lane.not_before, lane.failure) = (None, None);
                     lane.is_asked = false;
                 }
                 Look::Not
@@ -311,6 +349,10 @@ impl OutboundTask {
         if after != before {
             let lane = self.lanes.entry(by).or_insert_with(Lane::new);
             (lane.moved, lane.empty_answers) = (Instant::now(), 0);
+            if lane.failure.take().is_some() {
+                // There may be room at the server now.
+                lane.not_before = None;
+            }
         }
     }
 
@@ -433,21 +475,10 @@ impl OutboundTask {
                 let lane = self.lanes.entry(host.clone()).or_insert_with(Lane::new);
                 lane.in_flight = lane.in_flight.saturating_sub(1);
                 lane.moved = Instant::now();
-                if let Err(why) = published {
-                    lane.is_broken = true;
-                    let is_too_large = matches!(why, CarrierError::TooLarge { .. });
-                    let has_no_key = matches!(why, CarrierError::KeyUnknown(_));
-                    // A host without a key may stay so for ever: it is told once.
-                    if !has_no_key || lane.key_pause == RETRY_AFTER {
-                        tracing::info!(%host, %why, "a frame is not published");
-                    }
-                    let pause = match (is_too_large, has_no_key) {
-                        (true, _) => LONG_RETRY_AFTER,
-                        (false, true) => lane.next_key_pause(),
-                        (false, false) => RETRY_AFTER,
-                    };
-                    let until = Instant::now() + pause;
-                    lane.not_before = lane.not_before.max(Some(until));
+                if let Err(why) = published
+                    && lane.fail(&why)
+                {
+                    tracing::info!(%host, %why, "a frame is not published");
                 }
             }
             Finished::Delivered(acknowledgement) => {

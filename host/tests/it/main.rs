@@ -36,6 +36,7 @@ mod pair;
 mod played_host;
 mod power_cuts;
 mod rig;
+mod server_limits;
 mod slow_link;
 mod ssh;
 mod tasks;

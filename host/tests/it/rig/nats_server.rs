@@ -28,6 +28,10 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) struct ServerOptions {
     /// The size of the largest stream, in bytes.
     pub(crate) max_stream_bytes: Option<u64>,
+    /// The size of all streams together, in the words of its configuration.
+    pub(crate) max_store: Option<&'static str>,
+    /// The length of the longest message, likewise. 4 MB without one.
+    pub(crate) max_payload: Option<&'static str>,
     /// More lines of the configuration, such as users and their permissions. Not together with `max_stream_bytes`, which
     /// needs an account of its own.
     pub(crate) more_config: String,
@@ -114,11 +118,13 @@ impl NatsServer {
 
     fn config(&self, options: &ServerOptions) -> String {
         let mut text = format!(
-            "server_name: \"{}\"\nlisten: \"{}\"\nmax_payload: 4MB\nping_interval: \"2s\"\nping_max: 2\n\
-             jetstream {{\n  store_dir: \"{}\"\n  sync_interval: always\n}}\n",
+            "server_name: \"{}\"\nlisten: \"{}\"\nmax_payload: {}\nping_interval: \"2s\"\nping_max: 2\n\
+             jetstream {{\n  store_dir: \"{}\"\n  sync_interval: always\n  {}\n}}\n",
             self.name(),
             self.address,
+            options.max_payload.unwrap_or("4MB"),
             self.path("store").display(),
+            options.max_store.map_or_else(String::new, |most| format!("max_file_store: {most}")),
         );
         if let Some(bytes) = options.max_stream_bytes {
             write!(
@@ -179,6 +185,13 @@ impl NatsServer {
     /// Kills the server if it runs, and starts it with its store.
     pub(crate) fn restart(&mut self) {
         self.kill();
+        self.start();
+    }
+
+    /// Kills the server if it runs, and starts it with its store and other options.
+    pub(crate) fn reconfigure(&mut self, options: &ServerOptions) {
+        self.kill();
+        write_private(&self.path("server.conf"), self.config(options));
         self.start();
     }
 
