@@ -20,7 +20,7 @@
 use crate::support::harness::{SYSTEM_PATH, Team};
 use crate::support::skips::skipped;
 use crate::support::terminal::Terminal;
-use crate::tidy::MAY_USE;
+use crate::tidy::{MAY_USE, rust_files};
 use agent_team::store::{TeamDir, dead};
 use agent_team::wire::AgentName;
 use nix::sys::signal::{Signal, killpg};
@@ -498,6 +498,31 @@ fn links_have_targets() {
         anchors("# A b\n```sh\n# no\n```\n## What is safe, and `x`\n"),
         ["a-b", "what-is-safe-and-x"]
     );
+}
+
+/// The tables of faults name the test of each row.
+#[test]
+fn tests_that_the_documents_name_are_there() {
+    let files = ["src", "tests", "host"].iter().flat_map(|folder| rust_files(&root().join(folder)));
+    let code: String = files.map(|file| read(&file)).collect();
+    let is_word = |text: &str| {
+        text.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || b"_:".contains(&it))
+    };
+    let mut count = 0;
+    for path in documents() {
+        let text = read(&path);
+        for name in text.split('`').skip(1).step_by(2).filter(|name| is_word(name)) {
+            let test = name.rsplit("::").next().unwrap();
+            // Names of tests are sentences.
+            if test.contains("__") || test.matches('_').count() < 4 {
+                continue;
+            }
+            count += 1;
+            let is_there = code.contains(&format!("fn {test}("));
+            assert!(is_there, "{} names {name}, which is no test", path.display());
+        }
+    }
+    assert!(count > 100, "{count} names");
 }
 
 /// The manual has a row for each exit code that the program defines.

@@ -118,7 +118,7 @@ fn files_below(below: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn rust_files(below: &Path) -> Vec<PathBuf> {
+pub(crate) fn rust_files(below: &Path) -> Vec<PathBuf> {
     let mut found = files_below(below);
     found.retain(|file| file.extension().is_some_and(|end| end == "rs"));
     found

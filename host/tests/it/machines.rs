@@ -49,6 +49,8 @@ pub(crate) struct Machine {
     pub(crate) relay_kills: usize,
     /// The addresses of the servers.
     urls: Vec<String>,
+    /// A library that is loaded into its programs.
+    pub(crate) preloaded: Option<PathBuf>,
     /// The environment of its relay.
     pub(crate) relay_environment: Vec<(String, String)>,
     /// Another program than `team-host`, with its arguments.
@@ -191,6 +193,7 @@ impl Machine {
             relay: None,
             relay_kills: 0,
             urls,
+            preloaded: None,
             relay_environment: Vec::new(),
             relay_program: None,
             prepare_relay: None,
@@ -216,6 +219,7 @@ impl Machine {
         command.current_dir(self.folder()).env_remove("TEAM_DIR").env_remove("TEAM_RUN");
         // A home of its own: no settings of the developer.
         command.env("HOME", self.folder()).env("XDG_STATE_HOME", self.folder().join("state"));
+        command.envs(self.preloaded.iter().map(|library| ("LD_PRELOAD", library)));
         command
     }
 

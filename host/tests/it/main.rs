@@ -14,6 +14,7 @@ mod mount;
 
 mod attachments;
 mod carrier;
+mod clocks;
 mod cluster;
 mod conformance;
 mod demo;

@@ -35,6 +35,10 @@ fn members_of_two_hosts_write_to_each_other_as_on_one() {
     let mut file = fs::OpenOptions::new().append(true).create(true).open(inbox).unwrap();
     file.write_all(b"{\"from\":\"ci\",\"content\":\"by hand\"}\n").unwrap();
     machines.eventually("the line of the shell arrives", || gpu.has_mail("carol", "by hand"));
+    // It goes on to write to the file that it has opened, which the relay has claimed since.
+    file.write_all(b"{\"from\":\"ci\",\"content\":\"written late\"}\n").unwrap();
+    machines.eventually("the late line arrives", || gpu.has_mail("carol", "written late"));
+    drop(file);
 
     carol.kill().unwrap();
     carol.wait().unwrap();

@@ -210,6 +210,41 @@ fn teammates_whose_lead_is_not_heard_for_too_long_are_ended_and_others_stay() {
 }
 
 #[test]
+fn a_lead_whose_host_was_lost_is_resumed_there_and_its_teammate_is_ended_meanwhile() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let settings = machines.get("gpu1").folder().join(".team/settings.toml");
+    File::create(settings).unwrap().write_all(b"lead_away = 3\n").unwrap();
+    let spawn = |machines: &Machines, args: &[&str]| {
+        let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+        let mut lead = Lead::start(ann, args);
+        machines.eventually("gpu1 knows the lead", || gpu.is_alive("lead") == Some(true));
+        lead.say("Spawn carol (trainer) on gpu1.");
+        // On ann, she may be shown as she was before.
+        machines.eventually("carol is idle", || is_idle(gpu, "carol"));
+        (lead, pid_of(gpu, "carol").unwrap())
+    };
+    let (lead, first) = spawn(&machines, &[]);
+    machines.get("ann").team_ok(&["send", "carol", "send lead \"before\""]);
+    let has = |machines: &Machines, text| machines.get("ann").has_mail("lead", text);
+    machines.eventually("the lead has it", || has(&machines, "before"));
+    machines.get_mut("ann").kill_all();
+    lead.kill();
+    machines.eventually("carol has ended", || is_gone(machines.get("gpu1"), first));
+    machines.get_mut("ann").start_relay();
+    let (lead, second) = spawn(&machines, &["--resume"]);
+    assert_ne!(first, second);
+    assert!(has(&machines, "before"), "it is the same conversation");
+    let memory = machines.get("gpu1").transcript("carol");
+    assert!(memory.contains("before"), "she has hers: {memory}");
+    machines.eventually("ann knows of the new one", || {
+        machines.get("ann").team(&["send", "carol", "send lead \"after\""]).status.success()
+    });
+    machines.eventually("the lead has that, too", || has(&machines, "after"));
+    assert_eq!(lead.quit(), Some(0));
+    machines.wait_known("carol", false);
+}
+
+#[test]
 fn teammates_of_a_lead_that_is_cut_off_work_until_lead_away_and_not_longer() {
     unheard_lead(Some(12));
 }
