@@ -97,6 +97,7 @@ async fn ask(
     let until = Instant::now() + ANSWER_WITHIN;
     let mut is_code_void = false;
     let key = code.pin.as_ref().and_then(|_| login_of(&code.secret)?.seed().ok());
+    let has_login_of_code = security.login.is_none() && key.is_some();
     let login = security.login.or(key.map(Login::Seed));
     let security = Security { login, pin: code.pin.clone(), ..security };
     loop {
@@ -119,9 +120,16 @@ async fn ask(
         let void = format!("the code is not that of the last invitation of {authority}");
         let why = if is_code_void { void } else { why };
         if Instant::now() > until {
-            let hint = format!(
-                "check the address of the server, and that the relay of {authority} runs: team host ls there"
-            );
+            let again = format!("get a new code on {authority}: team host invite {host}");
+            let is_shut_out = has_login_of_code && why.contains("authorization violation");
+            let (why, hint) = match (is_code_void, is_shut_out) {
+                (true, _) => (why, again),
+                (false, true) => ("its server lets nobody in with this code".to_owned(), again),
+                (false, false) => {
+                    let hint = "check the address of the server, and that the relay of";
+                    (why, format!("{hint} {authority} runs: team host ls there"))
+                }
+            };
             return Err(HostFailure::usage(what, why, hint));
         }
         sleep(ASK_EVERY).await;

@@ -284,8 +284,8 @@ fn free_address() -> io::Result<SocketAddr> {
 /// Returns the hosts that may log in now.
 fn allowed_hosts(dir: &TeamDir) -> Result<AllowedHosts, StoreError> {
     let now = SystemClock.now();
-    let invited = invited_hosts(dir)?;
-    let invited = invited.into_iter().filter(|it| it.until > now && it.joined.is_none()).collect();
+    // Also those that have joined: one whose answer was lost asks again.
+    let invited = invited_hosts(dir)?.into_iter().filter(|it| it.until > now).collect();
     Ok(AllowedHosts { signed_in: trusted_hosts(dir)?.signed_in, invited })
 }
 

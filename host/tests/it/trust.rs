@@ -480,8 +480,34 @@ fn hosts_that_join_at_the_server_of_another_one_talk_over_tls_with_it_alone() {
     let log = fs::read_to_string(log).unwrap();
     assert!(!log.contains("Violation"), "every host may do what it needs:\n{log}");
 
-    // Without TLS the server says nothing, and a server with another certificate is none.
+    // A host whose answer was lost asks again, when its own keys may log in already.
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let code = ann.invitation("late");
+    let folder = gpu.folder().join("late");
+    fs::create_dir_all(folder.join(".team")).unwrap();
+    for is_again in [false, true] {
+        if is_again {
+            // The server is told of the new host meanwhile.
+            std::thread::park_timeout(Duration::from_millis(2500));
+        }
+        let mut command = gpu.command("team");
+        let url = format!("nats://{}:4222", ann.address());
+        let joined = command.current_dir(&folder).args(["host", "join", &url, "--code", &code]);
+        let output = joined.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let first = ann.invitation("later");
+    ann.invitation("later");
+    fs::remove_dir_all(folder.join(".team")).unwrap();
+    fs::create_dir(folder.join(".team")).unwrap();
+    let mut command = gpu.command("team");
+    let url = format!("nats://{}:4222", ann.address());
+    let output =
+        command.current_dir(&folder).args(["host", "join", &url, "--code", &first]).output();
+    let said = text(&output.unwrap().stderr);
+    assert!(said.contains("its server lets nobody in with this code"), "{said}");
+
+    // Without TLS the server says nothing, and a server with another certificate is none.
     let at = std::net::SocketAddr::from((ann.address(), 4222));
     let greeting = machines.network.host("gpu1").enter(|| {
         let mut line = String::new();
