@@ -66,15 +66,15 @@ impl Reachability {
             }
             MailAccess::All => {
                 self.is_running(to, standing)?
-                    || (is_starting && !standing.is_remote && self.is_alive(&AgentName::lead())?)
+                    || (is_starting && self.is_being_started(to, standing)?)
             }
         };
         let word = status.word();
         Ok(match access {
-            _ if is_reachable && is_starting => RecipientState::Starting,
             _ if is_reachable && standing.is_remote => {
                 RecipientState::Reachable(MailboxOwner::Relay)
             }
+            _ if is_reachable && is_starting => RecipientState::Starting,
             _ if is_reachable => RecipientState::Reachable(MailboxOwner::Agent),
             MailAccess::All => RecipientState::Unreachable(
                 self.given_up(to)?
@@ -134,6 +134,20 @@ impl Reachability {
     /// cannot be reached.
     fn is_running(&mut self, name: &AgentName, standing: Standing) -> Result<bool, StoreError> {
         if standing.is_remote { Ok(standing.is_alive_there) } else { self.is_alive(name) }
+    }
+
+    /// Whether somebody sees to the start of a member without a process: the lead, or the supervisor of its host, which says so if
+    /// it fails.
+    fn is_being_started(
+        &mut self,
+        name: &AgentName,
+        standing: Standing,
+    ) -> Result<bool, StoreError> {
+        if standing.is_remote {
+            Ok(self.given_up(name)?.is_none())
+        } else {
+            self.is_alive(&AgentName::lead())
+        }
     }
 
     fn is_alive(&mut self, name: &AgentName) -> Result<bool, StoreError> {

@@ -301,17 +301,23 @@ fn a_frame_of_another_version_of_the_protocol_is_refused_with_words_and_its_line
 #[test]
 fn a_member_of_another_host_is_reachable_while_its_host_says_that_it_lives() {
     let a = Host::new("a", &[("carol", Some("b"))]);
-    let set = |alive| {
+    let set = |status, alive| {
         roster::update(&a.dir, Fsync::Never, |roster| {
-            roster.member_mut("carol").unwrap().alive = Some(alive);
+            let carol = roster.member_mut("carol").unwrap();
+            (carol.status, carol.alive) = (status, Some(alive));
         })
         .unwrap();
     };
     a.send("lead", "carol", "no relay runs: it waits here");
-    set(false);
+    set(Status::Idle, false);
     let refused = a.bus.send(&AgentName::lead(), "carol", Outgoing::text("x")).unwrap_err();
     assert!(refused.to_string().contains("carol is dead"), "{refused}");
-    set(true);
+    set(Status::Starting, false);
+    a.send("lead", "carol", "she is about to run");
+    let mut out = a.outbound();
+    assert_eq!(out.take_in().unwrap().count, 2);
+    drop(out);
+    set(Status::Idle, true);
     let held = a.outbound();
     assert!(LifeLock::take(&a.dir, &name("carol"), LifeRecord::of_this_process()).is_err());
     drop(held);
