@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::host_view::members_of;
+use super::work::last_commits;
 use crate::error::{Exit, Failure};
 use crate::os::event_loop::check_blocking;
 use crate::os::{Clock, SystemClock};
@@ -38,7 +39,7 @@ pub(crate) fn give_up(context: &Context, name: &str) -> Result<String, Failure> 
         hosts.push(GivenUpHost { host: name, told, at });
     })?;
     let is_taken_up = is_served && until_taken_up(&team, &host.host)?;
-    describe(&team, &host.host, is_served, is_taken_up)
+    describe(context, &host.host, is_served, is_taken_up)
 }
 
 /// Returns the other host of this name. `what` begins the error if there is none.
@@ -113,11 +114,12 @@ fn until_taken_up(team: &TeamDir, host: &HostName) -> Result<bool, Failure> {
 
 /// Says which members the host had, how much mail waits for each, and what to do next.
 fn describe(
-    team: &TeamDir,
+    context: &Context,
     host: &HostName,
     is_served: bool,
     is_taken_up: bool,
 ) -> Result<String, Failure> {
+    let team = &context.team_to_view()?;
     let known = relay::known_hosts(team)?;
     let known = known.iter().find(|known| known.host == *host);
     let waiting = known.map(|known| known.waiting_for.clone()).unwrap_or_default();
@@ -128,10 +130,15 @@ fn describe(
     }
     let names = members.iter().filter_map(|name| AgentName::mailbox(name).ok()).collect();
     let unread = unread::counts(team, names);
-    let row = |member: &String| match waiting_for(member, &waiting, &unread) {
-        0 => format!("  {member}: no message waits"),
-        1 => format!("  {member}: 1 message waits"),
-        count => format!("  {member}: {count} messages wait"),
+    let commits = last_commits(context, team)?;
+    let row = |member: &String| {
+        let mail = match waiting_for(member, &waiting, &unread) {
+            0 => "no message waits".to_owned(),
+            1 => "1 message waits".to_owned(),
+            count => format!("{count} messages wait"),
+        };
+        let commit = commits.get(member).map(|commit| format!("; {commit}"));
+        format!("  {member}: {mail}{}", commit.unwrap_or_default())
     };
     let next = if !is_served {
         "No relay runs here: their names are free once one does (team lead, or team-host run)."

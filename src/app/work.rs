@@ -17,11 +17,12 @@ use crate::wire::isolation::ClonePlace;
 use crate::wire::{AgentName, WithUnknownFields, roster::Roster};
 use crate::work::clone;
 use crate::work::error::WorkError;
-use crate::work::overview::{OfferState, WorkOverview, diff, overview};
+use crate::work::overview::{OfferState, WorkOverview, diff, last_save, overview};
 use crate::work::remove::drop_clone;
 use crate::work::save::Saver;
 use crate::work::take::{Merged, Taker, WorkToTake};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 impl From<WorkError> for Failure {
@@ -181,6 +182,23 @@ fn clones_elsewhere(
         by: AgentName::user(),
     };
     Some((clones, host))
+}
+
+/// Returns the last commit of each clone that is known here, in words, by the names of their agents.
+pub(super) fn last_commits(
+    context: &Context,
+    team: &TeamDir,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let environment = environment(context);
+    let words = |(name, place): (AgentName, ClonePlace)| {
+        let words = match last_save(&name, &place, &environment) {
+            Ok(Some(commit)) => format!("its last commit here is {commit} (refs/team/{name}/wip)"),
+            Ok(None) => "no commit of it has come here".into(),
+            Err(why) => why.to_string(),
+        };
+        (name.to_string(), words)
+    };
+    Ok(places(context, team)?.into_iter().map(words).collect())
 }
 
 fn environment(context: &Context) -> Vec<(String, String)> {

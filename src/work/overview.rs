@@ -57,6 +57,19 @@ pub(crate) fn overview(
     Ok(WorkOverview { changes, offer, is_there })
 }
 
+/// Returns the last save of a clone that is known here, in words; `None` if there is none.
+pub(crate) fn last_save(
+    name: &AgentName,
+    place: &ClonePlace,
+    environment: &[(String, String)],
+) -> Result<Option<String>, WorkError> {
+    let repository = Repository::find(Path::new(&place.repository), environment)?;
+    let Some(wip) = repository.reference(name, "wip") else { return Ok(None) };
+    let words = ["log", "-1", "--no-color", "--format=%h, %cr", &wip];
+    let what = format!("the work of {name} cannot be read");
+    repository.git.run(&words).map(Some).map_err(|why| WorkError::git(&what, &why))
+}
+
 /// Returns the differences between the start of a clone and its last save.
 pub(crate) fn diff(
     name: &AgentName,

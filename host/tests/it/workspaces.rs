@@ -255,7 +255,8 @@ fn the_work_of_a_host_that_is_lost_goes_on_on_another_one() {
     let diff = ann.team(&["work", "diff", "carol"]);
     assert!(String::from_utf8_lossy(&diff.stdout).contains("+42"), "{diff:?}");
     assert!(String::from_utf8_lossy(&diff.stderr).contains("gpu1 has been away"), "{diff:?}");
-    ann.team_ok(&["host", "give-up", "gpu1"]);
+    let said = ann.team_ok(&["host", "give-up", "gpu1"]);
+    assert!(said.contains("carol: no message waits; its last commit here is "), "{said}");
     lead.say("Spawn carol (trainer) on gpu2.");
     machines.eventually("carol is idle on gpu2", || {
         is_idle(ann, "carol") && ann.member("carol").unwrap()["host"] == "gpu2"
