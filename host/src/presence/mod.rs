@@ -31,7 +31,7 @@ use tokio::sync::{Notify, mpsc};
 use told::Told;
 
 /// The period of the signs of life.
-const BEAT_EVERY: Duration = Duration::from_secs(2);
+const BEAT_EVERY: Duration = Duration::from_millis(1500);
 
 /// The number of own periods without a sign of life after which a host counts as away. The time for which this process was
 /// stopped does not count.
