@@ -11,6 +11,7 @@ mod collect;
 pub(crate) mod commands;
 pub(crate) mod handshake;
 mod host_clones;
+mod host_news;
 mod host_orders;
 mod members;
 mod reap;

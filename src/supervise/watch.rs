@@ -1,5 +1,6 @@
 //! Periodic checks of the team: hung teammates, dead members that were started by hand, adopted processes.
 
+use super::host_news::HostNews;
 use super::members::MemberId;
 use super::roster_updates::{self, write};
 use super::stop::{kill_hung, words};
@@ -27,6 +28,7 @@ impl Supervisor {
         let mut hang_detector = limit.map(|limit| HangDetector::new(limit, period));
         let mut roster: Cached<WithUnknownFields<Roster>> = Cached::of(self.config.bus.dir());
         let is_lead = matches!(self.config.role, SupervisorRole::Lead(_));
+        let mut news = HostNews::default();
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -43,6 +45,9 @@ impl Supervisor {
                     continue;
                 }
             };
+            if is_lead {
+                self.tell_of_hosts(news.look(&members, self.config.clock.now())).await;
+            }
             for member in &members {
                 if is_lead && member.started_by == StartedBy::Hand && !member.status.is_over() {
                     self.check_started_by_hand(member).await;

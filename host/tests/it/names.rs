@@ -1,5 +1,6 @@
 //! One name is that of one agent on all hosts: it moves after an end, and of two that start at once one goes on.
 
+use crate::lead::Lead;
 use crate::machines::{DEADLINE, Machine, Machines};
 use crate::rig::process::wait_until;
 use agent_team::store::dead;
@@ -437,4 +438,32 @@ fn a_host_that_comes_back_after_it_was_given_up_is_a_host_again() {
     machines.eventually("nobody is on gpu1 any more", || {
         members_on(machines.get("ann"), "gpu1").is_empty()
     });
+}
+
+#[test]
+fn the_lead_is_told_once_that_a_host_is_away_and_once_that_it_was_given_up() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let mut lead = Lead::start(machines.get("ann"), &[]);
+    machines
+        .eventually("gpu1 knows the lead", || machines.get("gpu1").is_alive("lead") == Some(true));
+    lead.say("Spawn carol (trainer) on gpu1.");
+    wait_home(&machines, "carol", "gpu1");
+    machines.get_mut("gpu1").kill_all();
+    let ann = machines.get("ann");
+    let told = || {
+        let mail = ann.mail_of("lead").into_iter().filter(|mail| mail["from"] == "system");
+        mail.map(|mail| mail["content"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    machines.eventually("the lead is told", || !told().is_empty());
+    assert!(told()[0].starts_with("Away, and not heard any more: gpu1 (carol)."), "{:?}", told());
+    ann.team_ok(&["host", "give-up", "gpu1"]);
+    machines.eventually("the lead is told of that, too", || told().len() == 2);
+    assert!(told()[1].starts_with("gpu1 was given up by the user. It had: carol."), "{:?}", told());
+    lead.say("Spawn carol (trainer).");
+    machines.eventually("carol runs here", || {
+        let carol = ann.member("carol").unwrap();
+        carol["host"].is_null() && carol["alive"] == true
+    });
+    assert_eq!(told().len(), 2);
+    assert_eq!(lead.quit(), Some(0), "{}", ann.describe());
 }
