@@ -77,19 +77,43 @@ pub(crate) struct Outcome {
     pub(crate) counts: BTreeMap<FaultKind, u64>,
 }
 
-/// Runs the faults of a plan, in the midst of mail of which nothing may be lost. A kind that this kernel cannot make is left out.
-pub(crate) fn torture(machines: Machines, seed: u64, plan: Plan<'_>) -> Outcome {
+/// Runs the faults of a plan, in the midst of mail, after a change of the machines. A kind that this kernel cannot make is left out.
+fn act(
+    mut machines: Machines,
+    change: impl FnOnce(&mut Machines),
+    seed: u64,
+    plan: Plan<'_>,
+) -> (Victims, Traffic) {
     let is_possible = |kind: &FaultKind| {
         !matches!(kind, FaultKind::CutIn | FaultKind::CutOut)
             || machines.network.one_way_missing().is_none()
     };
     let kinds: Vec<_> = plan.kinds.iter().copied().filter(is_possible).collect();
     let schedule = Schedule::new(seed, &Plan { kinds: &kinds, ..plan });
-    let traffic = Traffic::start(&machines, &PLACES);
+    let mut traffic = Traffic::quiet(&machines, &PLACES);
+    change(&mut machines);
+    traffic.begin(&machines);
     // A disk that is busy may take longer than all of the faults.
     machines.eventually("mail is accepted", || traffic.accepted() > 0);
     let mut victims = Victims::new(machines);
     schedule.run(&mut victims);
+    (victims, traffic)
+}
+
+/// Runs the faults of a plan on changed machines, by which mail may be lost; waits so long for what is on its way.
+pub(crate) fn try_out(
+    machines: Machines,
+    change: impl FnOnce(&mut Machines),
+    plan: Plan<'_>,
+    within: Duration,
+) -> Report {
+    let (_victims, traffic) = act(machines, change, 7, plan);
+    traffic.finish(within)
+}
+
+/// Runs the faults of a plan, in the midst of mail of which nothing may be lost.
+pub(crate) fn torture(machines: Machines, seed: u64, plan: Plan<'_>) -> Outcome {
+    let (victims, traffic) = act(machines, |_| (), seed, plan);
     let (accepted, refused) = (traffic.accepted(), traffic.refused());
     // Mail that has waited for ten minutes is not caught up with in one.
     let within = DEADLINE.max(plan.length.1 / 2);

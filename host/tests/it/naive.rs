@@ -1,7 +1,9 @@
 //! A naive relay, to show that the rig can tell: it takes the server's word that a frame is stored, and keeps no number of
 //! what it has appended. Everything else is the same code.
 
+use crate::faults;
 use crate::machines::{DEADLINE, Machine, Machines, TEAM, variable};
+use crate::rig::faults::{FaultKind, Plan};
 use crate::rig::nats_wire::NatsWire;
 use crate::rig::trust::trust_of;
 use crate::traffic::{Place, Traffic};
@@ -129,16 +131,21 @@ fn make_naive(machine: &mut Machine, url: &str) {
     machine.start_relay();
 }
 
+fn make_all_naive(machines: &mut Machines) {
+    let url = machines.server.url();
+    for machine in &mut machines.all {
+        make_naive(machine, &url);
+    }
+}
+
 /// Has the server forget what it has stored for a host that is cut off; returns whether all mail arrives in the end.
 fn is_all_delivered_in_spite_of_a_forgetful_server(is_naive: bool) -> Option<bool> {
     let mut machines = Machines::or_skip(&["a", "b"])?;
-    let traffic = Traffic::start(&machines, &PLACES);
+    let mut traffic = Traffic::quiet(&machines, &PLACES);
     if is_naive {
-        let url = machines.server.url();
-        for name in ["a", "b"] {
-            make_naive(machines.get_mut(name), &url);
-        }
+        make_all_naive(&mut machines);
     }
+    traffic.begin(&machines);
     machines.network.cut("b");
     let address = machines.server.address();
     let mut wire = machines.network.hub().enter(move || {
@@ -169,4 +176,67 @@ fn what_the_server_forgets_is_sent_again() {
     if let Some(is_all_delivered) = is_all_delivered_in_spite_of_a_forgetful_server(false) {
         assert!(is_all_delivered);
     }
+}
+
+/// Has faults of these kinds act on naive relays; returns whether no mail is lost, twice or out of order. `None` where this is not
+/// possible.
+fn is_clean_after(kinds: &[FaultKind]) -> Option<bool> {
+    let machines = Machines::or_skip(&faults::HOSTS)?;
+    let plan = Plan {
+        kinds,
+        hosts: &faults::HOSTS,
+        total: Duration::from_secs(6),
+        pause: (Duration::from_millis(50), Duration::from_millis(300)),
+        length: (Duration::from_millis(100), Duration::from_millis(700)),
+    };
+    let report = faults::try_out(machines, make_all_naive, plan, Duration::from_secs(5));
+    println!("naive, {kinds:?}: {report}");
+    Some(report.is_clean())
+}
+
+/// The most tries of a run whose outcome is a matter of chance.
+const TRIES: usize = 4;
+
+/// Has naive relays fail by faults of these kinds.
+fn must_fail_by(kinds: &[FaultKind]) {
+    for _ in 0..TRIES {
+        if is_clean_after(kinds) != Some(true) {
+            return;
+        }
+    }
+    panic!("the rig cannot tell a naive relay from a good one by {kinds:?}");
+}
+
+/// On a machine that stands still for seconds, something has failed.
+#[test]
+fn naive_relays_lose_no_mail_while_nothing_fails() {
+    let mut reports = Vec::new();
+    while reports.len() < TRIES {
+        let Some(mut machines) = Machines::or_skip(&["a", "b"]) else { return };
+        let mut traffic = Traffic::quiet(&machines, &PLACES);
+        make_all_naive(&mut machines);
+        traffic.begin(&machines);
+        machines.eventually("much mail is accepted", || traffic.accepted() > 500);
+        let report = traffic.finish(DEADLINE);
+        if report.is_clean() {
+            return;
+        }
+        reports.push(report.to_string());
+    }
+    panic!("{}", reports.join("\n"));
+}
+
+#[test]
+fn naive_relays_fail_by_kills_of_relays() {
+    must_fail_by(&[FaultKind::KillRelay]);
+}
+
+#[test]
+fn naive_relays_fail_by_a_server_that_is_put_back_or_emptied() {
+    must_fail_by(&[FaultKind::RollBackServer, FaultKind::ForgetServer]);
+}
+
+#[test]
+fn naive_relays_fail_by_partitions() {
+    must_fail_by(&[FaultKind::Cut, FaultKind::CutOut, FaultKind::CutIn]);
 }

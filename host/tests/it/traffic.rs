@@ -48,6 +48,13 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Starts members, of which each writes to all those of other hosts. Returns when all hosts know all of them.
     pub(crate) fn start(machines: &Machines, places: &[Place]) -> Self {
+        let mut traffic = Self::quiet(machines, places);
+        traffic.begin(machines);
+        traffic
+    }
+
+    /// Starts members that write nothing yet.
+    pub(crate) fn quiet(machines: &Machines, places: &[Place]) -> Self {
         let record = Arc::new(Record::default());
         let mut owners = Vec::new();
         for (member, host) in places {
@@ -61,10 +68,16 @@ impl Traffic {
         for (member, _) in places {
             machines.wait_known(member, true);
         }
+        Self { record, places: places.to_vec(), senders: Vec::new(), owners }
+    }
+
+    /// Has them write.
+    pub(crate) fn begin(&mut self, machines: &Machines) {
+        let (places, record) = (&self.places, &self.record);
         let send = |(member, host): &Place| {
             let others = places.iter().filter(|(_, other)| other != host);
             let others: Vec<_> = others.map(|(member, _)| *member).collect();
-            let (bus, record) = (machines.get(host).bus(), Arc::clone(&record));
+            let (bus, record) = (machines.get(host).bus(), Arc::clone(record));
             let member = AgentName::member(member).unwrap();
             thread::spawn(move || {
                 for number in 1.. {
@@ -84,8 +97,7 @@ impl Traffic {
                 }
             })
         };
-        let senders = places.iter().map(send).collect();
-        Self { record, places: places.to_vec(), senders, owners }
+        self.senders = places.iter().map(send).collect();
     }
 
     /// Returns the number of messages that were accepted so far.
