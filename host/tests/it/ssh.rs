@@ -59,6 +59,20 @@ fn a_teammate_that_a_lead_starts_over_ssh_outlives_the_connection_and_ends_with_
     assert_eq!(signing_key(&pair), after, "a host that is signed in keeps its keys");
 }
 
+/// Returns the addresses on which programs of a host listen for others than itself, as the kernel writes them.
+fn open_ports(pair: &Pair, host: &str) -> Vec<String> {
+    let read = |file| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
+    let text = pair.network.host(host).enter(|| [read("tcp"), read("tcp6")].concat());
+    let listeners = text.lines().filter_map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        (words.get(3) == Some(&"0A")).then(|| words[1].to_owned())
+    });
+    let is_loopback = |at: &String| {
+        at.starts_with("0100007F:") || at.starts_with("00000000000000000000000001000000:")
+    };
+    listeners.filter(|at| !is_loopback(at)).collect()
+}
+
 /// Whether a program of the team runs on gpu1.
 fn runs_on_gpu1(pair: &Pair) -> bool {
     let name = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -83,6 +97,8 @@ fn a_host_is_added_in_one_command_and_mail_goes_through_kills_of_ssh_server_and_
     pair.eventually("gpu1 is heard", || pair.is_heard());
     // Once more, while it is up: nothing is made anew.
     pair.add();
+    assert_eq!(open_ports(&pair, "ann"), Vec::<String>::new(), "all is on loopback");
+    assert_eq!(open_ports(&pair, "gpu1").len(), 1, "that of ssh");
     let mut carol = pair.start_carol();
     pair.eventually("carol is on the roster", || pair.knows_carol());
     pair.team_ok(&["send", "carol", "the first"]);
