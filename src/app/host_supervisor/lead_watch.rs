@@ -5,8 +5,9 @@ use crate::store::relay;
 use crate::store::{TeamDir, roster};
 use std::time::{Duration, Instant};
 
-/// The time after which a host that says nothing counts as away: so long the lead was not heard before that is known.
-const NOTICED_AFTER: Duration = Duration::from_secs(8);
+/// The time after which a host that says nothing counts as away, four periods of the signs of life: so long the lead was not heard
+/// before that is known.
+const NOTICED_AFTER: Duration = Duration::from_secs(6);
 
 /// The time for which the host of the lead has to say that the lead has ended.
 const ENDED_FOR: Duration = Duration::from_secs(5);
@@ -85,7 +86,7 @@ mod tests {
         };
         let heard = || LeadSign::Heard("one".into());
         assert!(!watch.is_gone(heard()));
-        age(&mut watch, 51);
+        age(&mut watch, 53);
         assert!(!watch.is_gone(LeadSign::Away) && !watch.is_gone(LeadSign::Unknown));
         age(&mut watch, 2);
         assert!(watch.is_gone(LeadSign::Away));
