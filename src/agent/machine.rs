@@ -90,8 +90,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Creates a machine whose first action is a drain. If the transcript ends within a turn, `resumed` holds the
-    /// calls of that turn that are still to run.
+    /// Creates a machine, and returns its first actions, which end in a drain. If the transcript ends within a turn,
+    /// that turn goes on, and `resumed` holds its calls that are still to run.
     pub(crate) fn start(me: Identity, resumed: Option<VecDeque<Call>>) -> (Self, Vec<Action>) {
         let mut machine = Self {
             exchange_limit: ExchangeLimit::new(me.name.clone(), me.max_exchanges),
@@ -111,9 +111,12 @@ impl Machine {
             foreign: Tally::default(),
         };
         if let Some(calls) = resumed {
+            machine.push(TurnEffect::Show(Progress::TurnStarted { by_mail: false }));
             machine.phase = Phase::InTurn(machine.new_turn(calls), None);
         }
-        (machine, vec![HostAction::TakeInput.into()])
+        machine.push(HostAction::TakeInput);
+        let first = std::mem::take(&mut machine.todo);
+        (machine, first)
     }
 
     /// Performs one step. Only this function takes the phase out of the machine: every transition consumes the

@@ -9,8 +9,9 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Progress {
     Mail(Box<Message>),
+    /// A turn begins, or an earlier process has begun it and it goes on.
     TurnStarted {
-        /// Whether mail or a hook began the turn, not a prompt.
+        /// Whether mail or a hook began the turn, not a prompt. Not known of a turn that goes on.
         by_mail: bool,
     },
     /// This number of the prompts that the person has typed are in the conversation now, the oldest ones.

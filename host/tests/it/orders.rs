@@ -240,7 +240,7 @@ fn a_lead_whose_host_was_lost_is_resumed_there_and_its_teammate_is_ended_meanwhi
         machines.get("ann").team(&["send", "carol", "send lead \"after\""]).status.success()
     });
     machines.eventually("the lead has that, too", || has(&machines, "after"));
-    lead.kill();
+    assert_eq!(lead.quit(), Some(0));
     machines.wait_known("carol", false);
 }
 

@@ -86,6 +86,17 @@ fn interrupts(actions: &[Action]) -> Vec<InterruptOutcome> {
     records.collect()
 }
 
+/// An earlier process has begun the turn. The program of the lead must know that a turn runs, and takes its prompts.
+#[test]
+fn a_turn_that_goes_on_is_shown_and_takes_prompts() {
+    let started = || TurnEffect::Show(Progress::TurnStarted { by_mail: false });
+    let (mut lead, first) = Machine::start(identity("lead"), Some(VecDeque::new()));
+    assert_eq!(first, [started().into(), DRAIN]);
+    let actions = run(&mut lead, [prompt(), drained()]);
+    assert!(effects(&actions).any(|it| *it == TurnEffect::Show(Progress::PromptsTaken(1))));
+    assert!(effects(&actions).all(|it| *it != started()), "no second one starts: {actions:?}");
+}
+
 #[test]
 fn a_prompt_that_is_taken_back_begins_no_turn_and_taken_ones_are_counted() {
     let shown = |actions: &[Action], progress: Progress| {

@@ -43,8 +43,8 @@ pub(super) struct Session {
     budgets: BudgetWatch,
     keys: CtrlC,
     is_in_turn: bool,
-    /// Whether the turn of the last prompt has not started. The agent may report that it is idle meanwhile.
-    awaits_turn: bool,
+    /// The number of prompts that are not in the conversation yet. The agent may report that it is idle meanwhile.
+    waiting_prompts: usize,
     /// Whether input has ended without a quit, so that the session ends when all work is done.
     ends_at_rest: bool,
     /// The question that has the input.
@@ -90,7 +90,7 @@ impl Session {
             budgets,
             keys: CtrlC::default(),
             is_in_turn: false,
-            awaits_turn: false,
+            waiting_prompts: 0,
             ends_at_rest: false,
             prompt: None,
             planned_undo: None,
@@ -168,7 +168,7 @@ impl Session {
     }
 
     fn is_busy(&self) -> bool {
-        self.is_in_turn || self.awaits_turn
+        self.is_in_turn || self.waiting_prompts > 0
     }
 
     fn run_shell(&mut self, command: String) {
@@ -202,9 +202,8 @@ impl Session {
 
     fn prompt(&mut self, text: String) {
         let text = self.shell.with_reports(text);
-        // From now on Ctrl-C interrupts the turn, even before the agent reports its start. A turn that runs takes the
-        // prompt in, and no other starts.
-        self.awaits_turn |= !self.is_in_turn;
+        // From now on Ctrl-C interrupts the turn, even before the agent reports its start.
+        self.waiting_prompts += 1;
         self.runtime.send(MachineEvent::Prompt(text).into());
     }
 
@@ -241,8 +240,12 @@ impl Session {
             self.approvals.on_mail(message);
             spawn_requests::on_mail(&self.runtime, message);
         }
-        if matches!(progress, Progress::TurnStarted { .. }) {
-            (self.is_in_turn, self.awaits_turn) = (true, false);
+        if let Progress::PromptsTaken(taken) = progress {
+            // They are taken by the turn that runs, or by one that starts with them.
+            self.waiting_prompts = self.waiting_prompts.saturating_sub(taken);
+            self.is_in_turn = true;
+        } else if matches!(progress, Progress::TurnStarted { .. }) {
+            self.is_in_turn = true;
         } else if progress == Progress::Idle {
             self.is_in_turn = false;
         }
@@ -426,7 +429,7 @@ impl Session {
     }
 
     fn interrupt_turn(&mut self) {
-        self.awaits_turn = false;
+        self.waiting_prompts = 0;
         self.runtime.send(MachineEvent::Interrupt.into());
     }
 }

@@ -139,7 +139,9 @@ impl Startup {
         let own = is_archived.then(|| conversations::teammates(path, spawned_name)).transpose()?;
         let (names, text) = returning(team, &*roster::read(team)?, max_teammates, own.as_ref());
         self.returning = names;
-        self.start_reason = Some(format!("the user has resumed the team. {text}"));
+        // The note about the start may go on after it.
+        let text_within = text.trim_end_matches('.');
+        self.start_reason = Some(format!("the user has resumed the team. {text_within}"));
         let found = self.found.take().map(|found| found + "\n").unwrap_or_default();
         self.found = Some(found + &text);
         self.conversation = transcript::first_incarnation_in(path)?;

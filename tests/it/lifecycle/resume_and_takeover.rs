@@ -10,6 +10,8 @@ use crate::support::terminal::{SIZES, Terminal};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
 use std::time::Instant;
 
 /// An interactive lead that resumes the last team.
@@ -245,6 +247,55 @@ fn every_way_to_end_within_a_turn_is_continued_by_a_resume() {
         assert!(team.has_mail("lead", "bob", "bob went on"), "{what}: {}", team.describe());
         assert_left_in_order(&team);
     });
+}
+
+/// A lead whose process ended within a turn goes on with it, and its session knows that a turn runs: the turn takes a
+/// prompt, the end of the input ends the session after it, and Esc interrupts it.
+#[test]
+fn a_turn_that_goes_on_takes_a_prompt_and_can_be_interrupted() {
+    in_parallel([false, true], |is_interrupted| {
+        let team = Team::new();
+        let wait_for_go =
+            |here: &str| bash(&format!("touch {here}; until [ -e go ]; do sleep 0.05; done"));
+        let lines = [
+            calls("lead", &[wait_for_go("first.here")]),
+            calls("lead", &[wait_for_go("second.here")]),
+            says("lead", "the turn is over"),
+            says("lead", "if the prompt came late, its own turn is over"),
+        ];
+        let mut first = scripted_lead(&team, &lines);
+        wait_file(&team, "first.here");
+        kill_9(&team, "lead");
+        first.wait();
+        let model = script(&team, &lines);
+        if is_interrupted {
+            let mut second = resumed(&team, &model);
+            wait_file(&team, "second.here");
+            second.press("\u{1b}");
+            team.eventually("it is interrupted", || turn_ends(&team) == ["interrupted"]);
+            second.type_line("/quit");
+            assert_eq!(second.wait().code(), Some(0));
+        } else {
+            let mut command = team.command("team", &["lead", "--resume", "--model", &model]);
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut second = command.spawn().unwrap();
+            wait_file(&team, "second.here");
+            second.stdin.take().unwrap().write_all(b"and then?\n").unwrap();
+            write(&team.workspace().join("go"), "");
+            team.eventually("it has ended", || second.try_wait().unwrap().is_some());
+            assert_eq!(second.wait().unwrap().code(), Some(0));
+            let prompted = |line: &Value| line["kind"] == "user" && line["content"] == "and then?";
+            assert!(team.lines("transcript/lead.jsonl").iter().any(prompted));
+            assert!(turn_ends(&team).iter().all(|outcome| outcome == "done"));
+        }
+        assert_left_in_order(&team);
+    });
+}
+
+fn turn_ends(team: &Team) -> Vec<String> {
+    let lines = team.lines("transcript/lead.jsonl").into_iter();
+    let ends = lines.filter(|line| line["kind"] == "turn_end");
+    ends.map(|end| end["outcome"].as_str().unwrap().to_owned()).collect()
 }
 
 /// A turn that its user interrupted is over, and so is that of a member that was stopped by name.
