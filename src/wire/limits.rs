@@ -39,6 +39,11 @@ pub const MAIL_POLL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 
 // Processes (RELIABILITY 4).
 
+/// The period in which a host gives a sign of life to the others.
+pub const HOST_BEAT_PERIOD: Duration = Duration::from_millis(1500);
+/// The number of periods without a sign of life after which a host counts as away.
+pub const MOST_MISSED_HOST_BEATS: u32 = 4;
+
 /// The default time without a sign of the lead after which its teammates on another host are ended.
 pub const DEFAULT_LEAD_AWAY: Duration = Duration::from_secs(600);
 

@@ -104,6 +104,7 @@ pub(super) struct HeardHost {
     pub(super) value: Option<HostValue>,
     /// The last sign of life.
     pub(super) last_beat: Option<(Epoch, BeatNumber)>,
+    /// The number of own periods without one since. The time for which this process was stopped does not count.
     pub(super) missed: u32,
     pub(super) is_away: bool,
     /// Whether it was heard since the start of this relay.

@@ -22,6 +22,7 @@ use agent_team::relay::{HostState, KnownPlacements, RestWatch, RosterMirror, Wai
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::carried::{HostName, RELAY_PROTOCOL};
+use agent_team::wire::limits::{HOST_BEAT_PERIOD, MOST_MISSED_HOST_BEATS};
 use events::{Beat, HeardHost};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,13 +30,6 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use told::Told;
-
-/// The period of the signs of life.
-const BEAT_EVERY: Duration = Duration::from_millis(1500);
-
-/// The number of own periods without a sign of life after which a host counts as away. The time for which this process was
-/// stopped does not count.
-const MISSED_BEATS: u32 = 3;
 
 /// The time that the last news have before this host says good-bye.
 const LAST_NEWS_WITHIN: Duration = Duration::from_secs(1);
@@ -167,7 +161,7 @@ impl PresenceTask {
         self.write().await;
         let mut some = Vec::new();
         loop {
-            let next_beat = BEAT_EVERY.saturating_sub(self.last_beat.elapsed());
+            let next_beat = HOST_BEAT_PERIOD.saturating_sub(self.last_beat.elapsed());
             let until_write = self.write_after.saturating_duration_since(Instant::now());
             // A new timer is never ready at once: those that are due would lose against all that is.
             if next_beat.is_zero() {
@@ -396,7 +390,7 @@ impl PresenceTask {
         let mut away = Vec::new();
         for (host, known) in &mut self.hosts {
             known.missed = known.missed.saturating_add(1);
-            if known.missed > MISSED_BEATS && !known.is_away {
+            if known.missed >= MOST_MISSED_HOST_BEATS && !known.is_away {
                 known.is_away = true;
                 away.push(host.clone());
             }

@@ -3,11 +3,11 @@
 
 use crate::store::relay;
 use crate::store::{TeamDir, roster};
+use crate::wire::limits::{HOST_BEAT_PERIOD, MOST_MISSED_HOST_BEATS};
 use std::time::{Duration, Instant};
 
-/// The time after which a host that says nothing counts as away, four periods of the signs of life: so long the lead was not heard
-/// before that is known.
-const NOTICED_AFTER: Duration = Duration::from_secs(6);
+/// The time after which a host that says nothing counts as away: so long the lead was not heard before that is known.
+const NOTICED_AFTER: Duration = HOST_BEAT_PERIOD.saturating_mul(MOST_MISSED_HOST_BEATS);
 
 /// The time for which the host of the lead has to say that the lead has ended.
 const ENDED_FOR: Duration = Duration::from_secs(5);
