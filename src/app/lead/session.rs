@@ -429,7 +429,6 @@ impl Session {
     }
 
     fn interrupt_turn(&mut self) {
-        self.waiting_prompts = 0;
         self.runtime.send(MachineEvent::Interrupt.into());
     }
 }
