@@ -7,6 +7,7 @@ use crate::rig::nats_server::{NatsServer, ServerOptions};
 use crate::rig::process::{signal, spawn_tied, stop, wait_until};
 use crate::skips::skipped;
 use agent_team::bus::{Bus, MailLimits};
+use agent_team::store::relay::known_hosts;
 use agent_team::store::{Fsync, LifeLock, LifeRecord, SystemClock, TeamDir, roster};
 use agent_team::wire::AgentName;
 use nix::sys::signal::Signal;
@@ -160,6 +161,19 @@ impl Machines {
         for machine in &self.all {
             self.eventually(&format!("{} knows {member}, alive: {alive}", machine.name), || {
                 machine.is_alive(member) == Some(alive)
+            });
+        }
+    }
+
+    /// Waits until each host hears all others: a member may be known a moment before.
+    pub(crate) fn wait_heard(&self) {
+        for machine in &self.all {
+            self.eventually(&format!("{} hears all others", machine.name), || {
+                let known = known_hosts(&machine.dir).unwrap_or_default();
+                let mut others = self.all.iter().filter(|other| other.name != machine.name);
+                others.all(|other| {
+                    known.iter().any(|it| it.is_heard && it.host.as_str() == other.name)
+                })
             });
         }
     }

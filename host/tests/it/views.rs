@@ -32,6 +32,7 @@ fn the_conversation_and_the_log_of_a_member_of_another_host_are_seen_as_on_one()
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
     let mut carol = gpu.start_member("carol");
     machines.wait_known("carol", true);
+    machines.wait_heard();
     ann.team_ok(&["send", "carol", "the first words"]);
     machines.eventually("carol has read them", || {
         gpu.has_mail("carol", "the first words") && is_idle(ann, "carol")
@@ -115,6 +116,7 @@ fn a_host_shows_its_agents_to_no_host_that_may_not_have_the_lead() {
     let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
     let mut alice = ann.start_member("alice");
     machines.wait_known("alice", true);
+    machines.wait_heard();
     ann.team_ok(&["send", "alice", "a secret"]);
     machines.eventually("alice has it", || ann.has_mail("alice", "a secret"));
     let refused = gpu.team(&["transcript", "alice"]);
