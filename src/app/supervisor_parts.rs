@@ -5,7 +5,7 @@ use super::clones;
 use super::context::{Context, teammate_environment};
 use crate::error::{Failure, OrFail};
 use crate::os::wall::Walls;
-use crate::os::{SystemClock, program::TeammateProgram};
+use crate::os::{SystemClock, program::OwnProgram};
 use crate::protocol::restart::RestartTracker;
 use crate::settings::model::{ModelChoice, ProviderCredentials};
 use crate::settings::{Rules, Settings, models::KnownModels};
@@ -63,7 +63,7 @@ pub(super) fn team_hooks(
     }
 }
 
-/// Makes the supervisor. Fails if the program of teammates is missing.
+/// Makes the supervisor. Fails if this program, which teammates run too, cannot be opened.
 pub(super) fn new_supervisor(
     context: &Context,
     tasks: &Arc<Tasks>,
@@ -72,8 +72,7 @@ pub(super) fn new_supervisor(
     let SupervisorParts { settings, sandbox, credentials, .. } = parts;
     let environment = &context.environment;
     let further = &settings.pass_environment.value;
-    let hint = "install `team`, `lead` and `teammate` side by side";
-    let program = TeammateProgram::find().or_fail("the teammate program is missing", hint)?;
+    let program = OwnProgram::open().or_fail("cannot open this program", "is /proc mounted?")?;
     let hung_after = Duration::from_secs(settings.hung_after.value);
     let first = environment.get(FIRST_PAUSE).and_then(|text| text.parse().ok());
     let first = first.filter(|_| cfg!(debug_assertions)).map(Duration::from_millis);

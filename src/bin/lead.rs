@@ -1,7 +1,9 @@
 //! `lead`: the same as `team lead`.
 
+mod starter;
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    agent_team::cli::main(Some("lead"))
+    starter::start("lead")
 }

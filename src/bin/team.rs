@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    agent_team::cli::main(None)
+    agent_team::cli::main()
 }

@@ -1,7 +1,9 @@
-//! `teammate`: the same as `team teammate`. A lead spawns this program.
+//! `teammate`: the same as `team teammate`.
+
+mod starter;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    agent_team::cli::teammate_main()
+    starter::start("teammate")
 }

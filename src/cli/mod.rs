@@ -42,7 +42,6 @@ mod suggestion;
 mod supervise;
 mod task;
 mod teammate;
-mod teammate_program;
 mod top;
 mod trace;
 mod transcript;
@@ -52,7 +51,6 @@ mod web;
 mod work;
 
 pub use crate::app::teammate::options::{Greeting, greet};
-pub use teammate_program::main as teammate_main;
 
 use crate::app::context::Context;
 use crate::error::{Exit, Failure};
@@ -183,18 +181,19 @@ struct Arguments {
     verb: Verb,
 }
 
-/// Runs the program with the process's arguments and environment; `verb` is that of a program with one verb.
-pub fn main(verb: Option<&str>) -> ExitCode {
+/// The first word of a teammate that a lead starts, and its name in `ps`.
+const TEAMMATE: &str = "teammate";
+
+/// Runs the program with the process's arguments and environment.
+pub fn main() -> ExitCode {
     if let Some(code) = crate::intercept() {
         return code;
     }
     let mut words: Vec<OsString> = std::env::args_os().collect();
-    // A lead without the program `teammate` starts its own one under that name.
-    let is_teammate = words.first().is_some_and(|name| name == "teammate");
-    if let Some(verb) = if is_teammate { Some("teammate") } else { verb } {
-        // The help and the errors name the command that the program is short for.
-        let rest = words.split_off(words.len().min(1));
-        words = ["team".into(), verb.into()].into_iter().chain(rest).collect();
+    if let Some(name) = words.first_mut().filter(|name| *name == TEAMMATE) {
+        // The help and the errors name the command.
+        *name = "team".into();
+        words.insert(1, TEAMMATE.into());
     }
     carry_out(&words, |arguments| run(arguments, Environment::read()))
 }

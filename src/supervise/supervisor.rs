@@ -9,7 +9,7 @@ use super::relay_process::{RelayProcess, RelayProgram};
 use super::stop::{StopOutcome, StopPlan, stop_in_parallel, words};
 use crate::bus::Bus;
 use crate::os::command::CommandSetup;
-use crate::os::program::TeammateProgram;
+use crate::os::program::OwnProgram;
 use crate::os::{Clock, Signal, process_tree};
 use crate::protocol::ladder::Urgency;
 use crate::protocol::restart::RestartTracker;
@@ -45,7 +45,8 @@ pub(crate) struct SupervisorConfig {
     pub(crate) bus: Arc<Bus>,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) clock: Rc<dyn Clock>,
-    pub(crate) program: TeammateProgram,
+    /// The program of this process, which teammates run too.
+    pub(crate) program: OwnProgram,
     /// The number of teammates that may be alive at once. One run may spawn four times as many.
     pub(crate) max_teammates: usize,
     pub(crate) rules: Rules,

@@ -49,7 +49,7 @@ fn supervisor_program() -> PathBuf {
 #[cfg(test)]
 fn supervisor_program() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
-    let program = tests.parent().unwrap().with_file_name("teammate");
+    let program = tests.parent().unwrap().with_file_name("team");
     assert!(program.exists(), "build {} first: cargo build --bins", program.display());
     program
 }

@@ -58,21 +58,13 @@ pub(super) fn restore_descriptors() {
     }
 }
 
-/// The `teammate` program beside this one, or this program if there is none, as after `cargo run`. It is held open,
-/// so that an upgrade does not affect a running team.
+/// The program of this process, held open, so that an upgrade does not affect a running team.
 #[derive(Debug)]
-pub(crate) struct TeammateProgram(File);
+pub(crate) struct OwnProgram(File);
 
-impl TeammateProgram {
-    pub(crate) fn find() -> io::Result<Self> {
-        let path = std::env::current_exe()?.with_file_name("teammate");
-        let file = match File::open(&path) {
-            Err(why) if why.kind() == io::ErrorKind::NotFound => File::open("/proc/self/exe"),
-            opened => opened,
-        };
-        let named =
-            |why: io::Error| io::Error::new(why.kind(), format!("{}: {why}", path.display()));
-        Ok(Self(file.map_err(named)?))
+impl OwnProgram {
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self(File::open("/proc/self/exe")?))
     }
 
     /// Returns a path to the program that is valid in this process and its children until `self` is dropped.

@@ -68,38 +68,52 @@ fn a_spawn_without_processes_is_an_error_and_leaves_no_member() {
     assert_no_ghosts(&team, &output);
 }
 
-/// `cargo run` builds only one of the programs.
+/// `cargo run` builds only `team`.
 #[test]
-fn each_program_alone_starts_teammates() {
-    for alone in ["team lead", "lead"] {
-        let team = Team::new();
-        let folder = team.workspace().join("bin");
-        fs::create_dir(&folder).unwrap();
-        let name = alone.split(' ').next().unwrap();
-        copy_program(&program(name), &folder.join(name));
-        let lines = [calls("lead", &[spawn("alice")]), calls("alice", &[bash("touch worked")])];
-        let model = script(&team, &lines);
-        let lead = format!("{}/{alone} -p begin --model {model}", folder.display());
-        let output = team.shell(&lead).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        assert_eq!(team.status("alice"), "shutdown", "{output:?} {}", team.describe());
-        assert!(team.workspace().join("worked").exists(), "{}", team.describe());
-        team.wait_no_process();
-    }
-}
-
-#[test]
-fn an_unreadable_teammate_program_is_a_clear_error() {
+fn the_program_alone_starts_teammates() {
     let team = Team::new();
     let folder = team.workspace().join("bin");
     fs::create_dir(&folder).unwrap();
     copy_program(&program("team"), &folder.join("team"));
-    std::os::unix::fs::symlink("teammate", folder.join("teammate")).unwrap();
-    let mut lead = team.shell(&format!("{}/team lead -p hi --model rehearsal", folder.display()));
-    let output = lead.output().unwrap();
+    let lines = [calls("lead", &[spawn("alice")]), calls("alice", &[bash("touch worked")])];
+    let model = script(&team, &lines);
+    let lead = format!("{}/team lead -p begin --model {model}", folder.display());
+    let output = team.shell(&lead).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(team.status("alice"), "shutdown", "{output:?} {}", team.describe());
+    assert!(team.workspace().join("worked").exists(), "{}", team.describe());
+    team.wait_no_process();
+}
+
+/// `lead` and `teammate` are `team` with a verb: with the same arguments, errors and exit codes, also by a link.
+#[test]
+fn the_short_programs_become_team_with_a_verb() {
+    let team = Team::new();
+    for verb in ["lead", "teammate"] {
+        let long = team.command("team", &[verb, "--help"]).output().unwrap();
+        let short = team.command(verb, &["--help"]).output().unwrap();
+        assert_eq!((&short.stdout, &short.stderr), (&long.stdout, &long.stderr));
+        assert!(String::from_utf8_lossy(&short.stdout).contains(&format!("team {verb}")));
+        let wrong = team.command(verb, &["--no-such-option"]).output().unwrap();
+        assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+        let link = team.workspace().join(verb);
+        std::os::unix::fs::symlink(program(verb), &link).unwrap();
+        let linked = team.shell(&format!("./{verb} --help")).output().unwrap();
+        assert_eq!(linked.stdout, long.stdout, "{linked:?}");
+    }
+}
+
+#[test]
+fn a_short_program_without_team_beside_it_is_a_clear_error() {
+    let team = Team::new();
+    let folder = team.workspace().join("bin");
+    fs::create_dir(&folder).unwrap();
+    copy_program(&program("lead"), &folder.join("lead"));
+    let output = team.shell("bin/lead -p hi --model rehearsal").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(said.contains("bin/teammate"), "{said}");
+    assert!(said.starts_with("lead: cannot start ") && said.contains("bin/team: "), "{said}");
+    assert!(said.contains("`lead` needs `team` beside it"), "{said}");
 }
 
 /// A running team continues with the programs from which it was started.
@@ -118,12 +132,13 @@ fn programs_may_be_replaced_or_removed_while_a_team_runs() {
     lead.expect("/quit ends the team");
     lead.type_line("begin");
     crate::support::scripts::wait_tool(&team, "lead", "bash");
-    // `teammate` is replaced, as by an upgrade; `team` is removed.
+    // `team` is replaced, as by an upgrade; the others are removed.
     let new = folder.join("new");
     write(&new, "#!/bin/sh\nexit 66\n");
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::rename(&new, folder.join("teammate")).unwrap();
-    fs::remove_file(folder.join("team")).unwrap();
+    fs::rename(&new, folder.join("team")).unwrap();
+    fs::remove_file(folder.join("teammate")).unwrap();
+    fs::remove_file(folder.join("lead")).unwrap();
     write(&team.workspace().join("go"), "");
     crate::support::scripts::wait_file(&team, "bob.txt");
     team.wait_status("bob", "idle");
