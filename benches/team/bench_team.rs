@@ -65,8 +65,9 @@ pub(crate) fn sender() -> AgentName {
     AgentName::member(SENDER).unwrap()
 }
 
-/// Takes the life lock of [`OWNER`].
+/// Takes the life lock of [`OWNER`], which gets a key, as by its start.
 pub(crate) fn live(dir: &TeamDir) -> LifeLock {
+    Keyring::new(dir.clone()).own(&owner(), Fsync::Never).unwrap();
     LifeLock::take(dir, &owner(), LifeRecord::of_this_process()).unwrap()
 }
 

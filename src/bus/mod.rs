@@ -6,7 +6,9 @@
 pub(crate) mod host_orders;
 mod reachability;
 
-use crate::store::inbox::{Inbox, MailboxOwner, Priority, SendError, SendPolicy, Stored};
+use crate::store::inbox::{
+    Inbox, InboxFolder, MailboxOwner, Priority, SendError, SendPolicy, Stored,
+};
 use crate::store::{Fsync, Keyring, SharedClock, StoreError, TeamDir, each_at_once, relay, roster};
 use crate::wire::attachment::{Attachment, set_attachments};
 use crate::wire::limits;
@@ -18,7 +20,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use uuid::{Builder, NoContext, Timestamp, Uuid};
 
@@ -102,9 +104,15 @@ impl Outgoing {
     }
 }
 
+/// Whether a text has no visible characters. Does not read on after the first one.
+fn is_blank(text: &str) -> bool {
+    text.chars().all(char::is_whitespace)
+}
+
 /// Makes a unique id for a message or a request.
 pub fn new_id(from: &AgentName) -> String {
-    format!("{from}:{}", unique())
+    let mut digits = Uuid::encode_buffer();
+    [from.as_str(), ":", unique().hyphenated().encode_lower(&mut digits)].concat()
 }
 
 /// Makes a UUID v7, which sorts by time, from a counter hashed with keys that only this process has. Only the
@@ -213,6 +221,7 @@ pub struct Bus {
     clock: SharedClock,
     keyring: Arc<Keyring>,
     reachability: Mutex<Reachability>,
+    folder: OnceLock<Arc<InboxFolder>>,
     inboxes: Mutex<BTreeMap<AgentName, Arc<Mutex<Inbox>>>>,
 }
 
@@ -221,7 +230,8 @@ impl Bus {
     pub fn new(dir: TeamDir, limits: MailLimits, clock: SharedClock) -> Self {
         let reachability = Mutex::new(Reachability::of(dir.clone()));
         let keyring = Arc::new(Keyring::new(dir.clone()));
-        Self { dir, limits, clock, keyring, reachability, inboxes: Mutex::default() }
+        let (folder, inboxes) = (OnceLock::new(), Mutex::default());
+        Self { dir, limits, clock, keyring, reachability, folder, inboxes }
     }
 
     /// Returns the folder of the team.
@@ -310,7 +320,7 @@ impl Bus {
     /// Sends the same message to the lead and every reachable member, except the sender. Each message's id is that of
     /// `outgoing` with the recipient's name appended. On an error nothing was sent.
     pub fn broadcast(&self, from: &AgentName, outgoing: &Outgoing) -> Result<Vec<Sent>, BusError> {
-        if outgoing.content.trim().is_empty() && outgoing.extra.is_empty() {
+        if is_blank(&outgoing.content) && outgoing.extra.is_empty() {
             return Err(BusError::Empty);
         }
         let id = outgoing.id.clone().unwrap_or_else(|| new_id(from));
@@ -345,7 +355,7 @@ impl Bus {
         }
         let Outgoing { body, content, id, correlation, extra } = outgoing;
         let is_text = matches!(body, Body::Message { .. } | Body::Broadcast {});
-        if is_text && content.trim().is_empty() && extra.is_empty() {
+        if is_text && is_blank(&content) && extra.is_empty() {
             return Err(BusError::Empty);
         }
         let (size, limit) = (content.len(), self.limits.max_message_bytes);
@@ -392,7 +402,7 @@ impl Bus {
             return Ok(Arc::clone(inbox));
         }
         self.permit(from, to, priority)?;
-        let inbox = Arc::new(Mutex::new(Inbox::of(&self.dir, to)));
+        let inbox = Arc::new(Mutex::new(Inbox::in_folder(self.folder(), to)));
         let mut inboxes = lock(&self.inboxes);
         if inboxes.len() >= INBOXES_AT_ONCE {
             // A later access opens its own again.
@@ -400,6 +410,10 @@ impl Bus {
         }
         inboxes.insert(to.clone(), Arc::clone(&inbox));
         Ok(inbox)
+    }
+
+    fn folder(&self) -> Arc<InboxFolder> {
+        Arc::clone(self.folder.get_or_init(|| InboxFolder::of_senders(&self.dir)))
     }
 
     /// Checks that a recipient can get mail now; returns who reads its inbox.
@@ -522,7 +536,7 @@ impl Bus {
             None => Ok(MailboxOwner::Agent),
             Some(why) => Err(BusError::Unreachable { to: to.clone(), why, reachable: Vec::new() }),
         };
-        Inbox::of(&self.dir, to).append(lines.as_bytes(), &policy, permit).map(Some)
+        Inbox::in_folder(self.folder(), to).append(lines.as_bytes(), &policy, permit).map(Some)
     }
 }
 

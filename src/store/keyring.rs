@@ -12,14 +12,16 @@ use super::file::together::each_at_once;
 use super::{Fsync, StoreError, TeamDir};
 use crate::os::file::{At, FileError};
 use crate::wire::AgentName;
+use crate::wire::limits::TRUSTED_FOR;
 use crate::wire::message::Message;
-use crate::wire::seal::{SealKey, Verification};
+use crate::wire::seal::{SealKey, Sealer, Verification};
 use ring::rand::SystemRandom;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// The contents of a file with a mailbox key.
 #[derive(Serialize, Deserialize)]
@@ -41,14 +43,23 @@ struct Keys {
     /// The mailbox keys of the owner: the current one, and that of the process before, for mail which it left.
     mailbox: Vec<SealKey>,
     control: BTreeMap<AgentName, Vec<ControlKey>>,
-    /// The mailbox keys of others, as last read; `None` for those that had none.
-    recipients: BTreeMap<AgentName, Option<(Stamp, SealKey)>>,
+    /// The mailbox keys of others, as last read; `None` for those that had none. No absence is trusted without a look.
+    recipients: BTreeMap<AgentName, Option<KnownKey>>,
+}
+
+/// The mailbox key of another process. It is trusted for a moment: a process verifies mail by the key before its own, too.
+#[derive(Debug)]
+struct KnownKey {
+    looked_at: Instant,
+    file: Stamp,
+    sealer: Sealer,
 }
 
 #[derive(Debug)]
 struct ControlKey {
     incarnation: String,
     key: SealKey,
+    sealer: Sealer,
     /// Whether the process that has the key is alive. The key of a dead one verifies the mail that it left.
     is_live: bool,
 }
@@ -89,7 +100,8 @@ impl Keyring {
 
     /// Adds the control key that this process shares with an incarnation of `peer`.
     pub fn add_control_key(&self, peer: &AgentName, incarnation: &str, key: SealKey) {
-        let key = ControlKey { incarnation: incarnation.into(), key, is_live: true };
+        let (incarnation, sealer) = (incarnation.into(), key.sealer());
+        let key = ControlKey { incarnation, key, sealer, is_live: true };
         let mut keys = self.keys();
         let of_peer = keys.control.entry(peer.clone()).or_default();
         for before in of_peer.iter_mut() {
@@ -114,13 +126,11 @@ impl Keyring {
     /// with the mailbox key of `to`. Without a key, or with one that cannot be read, the line stays as it is.
     pub fn seal(&self, from: &AgentName, to: &AgentName, line: &mut String) {
         let mut keys = self.keys();
-        let control = keys.live(to).filter(|_| keys.owner.as_ref() == Some(from));
-        let key = match control {
-            Some(control) => Some(control.key.clone()),
-            None => keys.mailbox_key_of(&self.dir, to).unwrap_or_default(),
-        };
-        if let Some(key) = key {
-            key.seal(line);
+        let is_ours = keys.owner.as_ref() == Some(from);
+        if is_ours && let Some(control) = keys.live(to) {
+            control.sealer.seal(line);
+        } else if let Ok(Some(sealer)) = keys.mailbox_sealer(&self.dir, to) {
+            sealer.seal(line);
         }
     }
 
@@ -153,27 +163,32 @@ impl Keys {
         self.control.get(peer)?.iter().find(|control| control.is_live)
     }
 
-    /// Returns the mailbox key of `to`, read again if its file has changed; `None` if it has no key.
-    fn mailbox_key_of(
+    /// Returns what seals mail to `to` with its mailbox key, read again if its file has changed; `None` if it has no key.
+    fn mailbox_sealer(
         &mut self,
         dir: &TeamDir,
         to: &AgentName,
-    ) -> Result<Option<SealKey>, FileError> {
-        let path = dir.mailbox_key(to);
-        if let Some(then) = self.recipients.get(to) {
-            let now = known_if_there(&path)?.as_ref().map(stamp);
-            if now.as_ref() == then.as_ref().map(|(then, _)| then) {
-                return Ok(then.as_ref().map(|(_, key)| key.clone()));
+    ) -> Result<Option<&Sealer>, FileError> {
+        let now = Instant::now();
+        let known = self.recipients.entry(to.clone()).or_default();
+        if known.as_ref().is_none_or(|it| now.duration_since(it.looked_at) >= TRUSTED_FOR) {
+            let path = dir.mailbox_key(to);
+            let file = known_if_there(&path)?.as_ref().map(stamp);
+            if file != known.as_ref().map(|it| it.file) {
+                *known = read_sealer(&path, now)?;
+            } else if let Some(known) = known {
+                known.looked_at = now;
             }
         }
-        let Some((file, known)) = open_if_there(&path)? else {
-            self.recipients.insert(to.clone(), None);
-            return Ok(None);
-        };
-        let Some(KeyFile { key }) = state_in(&file).at(&path)? else { return Ok(None) };
-        self.recipients.insert(to.clone(), Some((stamp(&known), key.clone())));
-        Ok(Some(key))
+        Ok(known.as_ref().map(|known| &known.sealer))
     }
+}
+
+/// Reads a mailbox key; `None` if there is none.
+fn read_sealer(path: &Path, looked_at: Instant) -> Result<Option<KnownKey>, FileError> {
+    let Some((file, known)) = open_if_there(path)? else { return Ok(None) };
+    let key = state_in::<KeyFile>(&file).at(path)?.map(|file| file.key);
+    Ok(key.map(|key| KnownKey { looked_at, file: stamp(&known), sealer: key.sealer() }))
 }
 
 /// Gives a new name a mailbox key, so that mail which is sent before its first start can be verified. The caller keeps
@@ -262,6 +277,14 @@ mod tests {
         line
     }
 
+    /// Waits until no key is trusted without a look.
+    fn wait_out_trust() {
+        let start = Instant::now();
+        while start.elapsed() <= TRUSTED_FOR {
+            std::thread::park_timeout(TRUSTED_FOR);
+        }
+    }
+
     fn verified(by: &Process, line: &str) -> Verification {
         by.keys.verify(&Message::read_plain(line).unwrap(), line)
     }
@@ -301,6 +324,7 @@ mod tests {
         let (alice, bob) = (process(&dir, "alice"), process(&dir, "bob"));
         let old = sent(&bob, "bob", "alice");
         let alice = [alice, process(&dir, "alice")];
+        wait_out_trust();
         let new = sent(&bob, "bob", "alice");
         assert_ne!(old, new, "the changed key was read again");
         assert_eq!(verified(&alice[0], &new), Verification::None);
@@ -338,6 +362,7 @@ mod tests {
         assert_eq!(sent(&bob, "bob", "alice"), early);
         assert_eq!(verified(&process(&dir, "alice"), &early), Verification::Mailbox);
         forget(&dir, &alice).unwrap();
+        wait_out_trust();
         assert_eq!(sent(&bob, "bob", "alice"), line("bob", "alice"));
     }
 }

@@ -20,6 +20,9 @@ pub const INBOX_RESERVE_BYTES: u64 = MIB;
 pub const DEDUP_MESSAGES: usize = 65_536;
 /// The wait for a lock, after which its holder counts as stuck and is named (RELIABILITY 3.3).
 pub const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time for which a sender trusts what it has found out about the folder, the lock and the key of an inbox. A change is as if it had
+/// come that much later.
+pub const TRUSTED_FOR: Duration = Duration::from_millis(10);
 /// The wait for a foreign program's lock on the inbox itself; appending is correct without it (RELIABILITY 3.3).
 pub const COURTESY_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The age of a claim at which no shell can still open it under its old name (RELIABILITY 3.5).

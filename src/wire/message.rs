@@ -203,13 +203,40 @@ impl OutgoingMessage {
     /// A field cannot be serialized.
     pub fn line(&self) -> serde_json::Result<String> {
         let is_plain = matches!(self.body, Body::Message { summary: None } | Body::Broadcast {});
-        // The most frequent kinds are serialized without an object in between.
-        let mut line = if is_plain && self.extra.is_empty() {
-            serde_json::to_string(self)?
-        } else {
-            Value::Object(self.object()?).to_string()
-        };
+        if is_plain && self.extra.is_empty() {
+            return self.plain_line();
+        }
+        let mut line = Value::Object(self.object()?).to_string();
         line.push('\n');
+        Ok(line)
+    }
+
+    /// Writes the most frequent kinds, which have only the fields that every kind has. As the serializer writes them, in a third of
+    /// its time.
+    fn plain_line(&self) -> serde_json::Result<String> {
+        let Self { body, from, to, content, timestamp, id, correlation, extra: _ } = self;
+        let json = |text: &str| serde_json::to_string(text);
+        let mut line = [
+            r#"{"type":""#,
+            body.kind(),
+            r#"","from":""#,
+            from.as_str(),
+            r#"","to":""#,
+            to.as_str(),
+            r#"","content":"#,
+            &json(content)?,
+            r#","timestamp":"#,
+            &serde_json::to_string(timestamp)?,
+            r#","id":"#,
+            &json(id)?,
+        ]
+        .concat();
+        if let Some(Correlation { request_id, incarnation }) = correlation {
+            let (request_id, incarnation) = (json(request_id)?, json(incarnation)?);
+            line +=
+                &[r#","request_id":"#, &request_id, r#","incarnation":"#, &incarnation].concat();
+        }
+        line.push_str("}\n");
         Ok(line)
     }
 

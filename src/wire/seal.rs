@@ -62,18 +62,9 @@ impl SealKey {
         to_hex(&self.0)
     }
 
-    /// Seals a line of JSON, which may end with a newline. A text that is not an object stays as it is.
-    pub fn seal(&self, line: &mut String) {
-        let end = line.trim_end().len();
-        let newline = line.split_off(end);
-        if line.ends_with('}') {
-            let seal = hmac::sign(&self.hmac(), line.as_bytes());
-            line.pop();
-            for part in [FIELD, &to_hex(seal.as_ref()), END] {
-                line.push_str(part);
-            }
-        }
-        line.push_str(&newline);
+    /// Returns what seals many lines with this key.
+    pub fn sealer(&self) -> Sealer {
+        Sealer(self.hmac())
     }
 
     /// Whether the line is sealed with this key.
@@ -84,6 +75,22 @@ impl SealKey {
 
     fn hmac(&self) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    }
+}
+
+/// A key that is ready to seal lines.
+#[derive(Debug)]
+pub struct Sealer(hmac::Key);
+
+impl Sealer {
+    /// Seals a line of JSON, which may end with a newline. A text that is not an object stays as it is.
+    pub fn seal(&self, line: &mut String) {
+        let object = line.trim_end();
+        if let Some(fields) = object.strip_suffix('}') {
+            let seal = to_hex(hmac::sign(&self.0, object.as_bytes()).as_ref());
+            let newline = line.get(object.len()..).unwrap_or_default();
+            *line = [fields, FIELD, &seal, END, newline].concat();
+        }
     }
 }
 
@@ -106,10 +113,12 @@ fn split(line: &str) -> Option<(&str, [u8; BYTES])> {
 }
 
 fn to_hex(bytes: &[u8]) -> String {
-    const DIGIT: [char; 16] =
-        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.filter_map(|digit| DIGIT.get(usize::from(digit))).collect()
+    let digit = |half: u8| half + if half < 10 { b'0' } else { b'a' - 10 };
+    let mut digits = vec![0; 2 * bytes.len()];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+    }
+    String::from_utf8(digits).unwrap_or_default()
 }
 
 /// Reads lower-case digits; a seal has one spelling only.
@@ -162,7 +171,7 @@ mod tests {
 
     fn sealed(line: &str) -> String {
         let mut line = line.to_owned();
-        key(7).seal(&mut line);
+        key(7).sealer().seal(&mut line);
         line
     }
 

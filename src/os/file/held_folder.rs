@@ -92,6 +92,11 @@ impl HeldFolder {
     /// Opens a file for reading. A pipe does not block this.
     fn file(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        self.open_file(name, flags)
+    }
+
+    /// Opens an existing file.
+    pub(super) fn open_file(&self, name: &OsStr, flags: OFlag) -> io::Result<File> {
         Ok(openat(&self.0, name, flags, Mode::empty())?.into())
     }
 

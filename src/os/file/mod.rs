@@ -6,6 +6,8 @@ pub(crate) mod lease;
 pub(crate) mod safe_path;
 pub(crate) mod watch;
 
+use held_folder::HeldFolder;
+use nix::fcntl::OFlag;
 use nix::libc;
 use nix::unistd::{AccessFlags, access};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -71,6 +73,16 @@ impl Access {
         options.mode(0o600).custom_flags(OPEN_FLAGS);
         options
     }
+
+    /// The same as flags of the system.
+    fn flags(self) -> OFlag {
+        let mode = match self {
+            Self::Read => OFlag::O_RDONLY,
+            Self::Update => OFlag::O_RDWR,
+            Self::Append => OFlag::O_RDWR | OFlag::O_APPEND,
+        };
+        mode | OFlag::O_CLOEXEC | OFlag::from_bits_retain(OPEN_FLAGS)
+    }
 }
 
 pub(crate) fn open(path: &Path, access: Access) -> Result<File, FileError> {
@@ -80,6 +92,17 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<File, FileError> {
 /// Opens an existing file and returns it with its metadata.
 pub(crate) fn open_known(path: &Path, access: Access) -> Result<(File, Metadata), FileError> {
     open_with(path, &access.options())
+}
+
+/// Like [`open_known`], for a file of a folder that is held open. Errors name it by its `path`.
+pub(crate) fn open_known_in(
+    folder: &HeldFolder,
+    path: &Path,
+    access: Access,
+) -> Result<(File, Metadata), FileError> {
+    let name = path.file_name().unwrap_or_default();
+    let file = folder.open_file(name, access.flags()).map_err(|source| explain(path, source))?;
+    known(path, file)
 }
 
 pub(crate) fn open_or_create(path: &Path, access: Access) -> Result<File, FileError> {
@@ -98,7 +121,11 @@ pub(crate) fn create_to_read(path: &Path) -> Result<(File, Metadata), FileError>
 }
 
 fn open_with(path: &Path, options: &OpenOptions) -> Result<(File, Metadata), FileError> {
-    let file = options.open(path).map_err(|source| explain(path, source))?;
+    known(path, options.open(path).map_err(|source| explain(path, source))?)
+}
+
+/// Returns a file with its metadata, which are checked.
+fn known(path: &Path, file: File) -> Result<(File, Metadata), FileError> {
     let known = file.metadata().at(path)?;
     check(path, &known)?;
     Ok((file, known))

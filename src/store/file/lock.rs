@@ -53,35 +53,58 @@ pub fn exclusive(path: &Path, limit: Duration) -> Result<Held, StoreError> {
 pub(crate) struct SideLock {
     path: PathBuf,
     file: Option<Arc<File>>,
+    /// The word of the caller as of which the file has its name.
+    looked_at: Option<Instant>,
     uncontended: u8,
 }
 
 impl SideLock {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, file: None, uncontended: 0 }
+        Self { path, file: None, looked_at: None, uncontended: 0 }
     }
 
     /// Like [`exclusive`].
     #[track_caller]
     pub(crate) fn acquire(&mut self, limit: Duration) -> Result<Held, StoreError> {
-        let file = match self.file.take().filter(|file| is_named(file)) {
-            Some(file) => file,
-            None => Arc::new(open_or_create(&self.path, Access::Update)?),
-        };
-        self.file = Some(Arc::clone(&file));
-        let has_waited = acquire(&file, &self.path, limit)?;
-        Ok(Held { file, yields: yields_after(has_waited, &mut self.uncontended) })
+        self.looked_at = None;
+        let file = self.named_file()?;
+        self.acquire_file(file, limit)
+    }
+
+    /// Like [`SideLock::acquire`], but looks once only for each `moment` whether the file has its name.
+    #[track_caller]
+    pub(crate) fn acquire_at(
+        &mut self,
+        moment: Instant,
+        limit: Duration,
+    ) -> Result<Held, StoreError> {
+        let known = self.file.clone().filter(|_| self.looked_at == Some(moment));
+        let file = known.map_or_else(|| self.named_file(), Ok)?;
+        self.looked_at = Some(moment);
+        self.acquire_file(file, limit)
     }
 
     /// Acquires the lock if no other process holds it: for a process that holds others meanwhile.
     pub(crate) fn try_acquire(&mut self) -> Result<Option<Held>, StoreError> {
+        let file = self.named_file()?;
+        let is_ours = try_exclusive(&file).at(&self.path)?;
+        Ok(is_ours.then_some(Held { file, yields: false }))
+    }
+
+    /// Returns the file, opened again if it has lost its name.
+    fn named_file(&mut self) -> Result<Arc<File>, StoreError> {
         let file = match self.file.take().filter(|file| is_named(file)) {
             Some(file) => file,
             None => Arc::new(open_or_create(&self.path, Access::Update)?),
         };
         self.file = Some(Arc::clone(&file));
-        let is_ours = try_exclusive(&file).at(&self.path)?;
-        Ok(is_ours.then_some(Held { file, yields: false }))
+        Ok(file)
+    }
+
+    #[track_caller]
+    fn acquire_file(&mut self, file: Arc<File>, limit: Duration) -> Result<Held, StoreError> {
+        let has_waited = acquire(&file, &self.path, limit)?;
+        Ok(Held { file, yields: yields_after(has_waited, &mut self.uncontended) })
     }
 }
 
@@ -159,6 +182,9 @@ pub(crate) fn release(file: &File) {
 #[track_caller]
 pub(crate) fn try_for(file: &File, limit: Duration) -> io::Result<bool> {
     check_blocking("lock");
+    if try_exclusive(file)? {
+        return Ok(true);
+    }
     let start = Instant::now();
     let mut pause = Duration::from_micros(100);
     loop {

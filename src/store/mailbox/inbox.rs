@@ -4,7 +4,9 @@
 //! so no program of the team ever writes to a claimed file.
 
 use super::claim::undo_half_claim;
-use crate::os::file::{Access, At, FileError, create_new, open_known};
+use super::inbox_folder::FoundFolder;
+pub(crate) use super::inbox_folder::InboxFolder;
+use crate::os::file::{Access, At, FileError, create_new};
 use crate::os::watch::notify;
 use crate::store::file::atomic::{Fsync, sync_data, sync_folder};
 use crate::store::file::jsonl::is_torn;
@@ -16,10 +18,11 @@ use crate::wire::limits::{
     COURTESY_LOCK_TIMEOUT, INBOX_RESERVE_BYTES, LOCK_TIMEOUT, MAX_LINE_BYTES,
 };
 use std::borrow::Cow;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The most locks that are held while new inboxes are made durable.
@@ -95,7 +98,7 @@ impl From<FileError> for SendError {
 pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let mut inbox = Inbox::of_owner(dir, name);
     let held = inbox.side.acquire(LOCK_TIMEOUT)?;
-    inbox.open(Fsync::Always)?;
+    inbox.open(&inbox.folder.current()?, Fsync::Always)?;
     drop(held);
     Ok(())
 }
@@ -103,17 +106,19 @@ pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
 /// Creates the inboxes of many new names, whose folder is synced once for some of them. A sender that finds one syncs its
 /// contents alone, so their locks are held until then.
 pub(crate) fn ensure_all(dir: &TeamDir, names: &[&AgentName]) -> Result<(), SendError> {
+    let all = InboxFolder::of_owners(dir);
     for some in names.chunks(LOCKS_AT_ONCE) {
+        let folder = all.current()?;
         let (mut held, mut busy) = (Vec::new(), Vec::new());
         let mut make = |name: &AgentName| -> Result<(), SendError> {
             if known_if_there(&dir.inbox(name))?.is_none() {
-                let mut inbox = Inbox::of_owner(dir, name);
+                let mut inbox = Inbox::in_folder(Arc::clone(&all), name);
                 let Some(lock) = inbox.side.try_acquire()? else {
                     busy.push(name.clone());
                     return Ok(());
                 };
                 held.push(lock);
-                inbox.open(Fsync::Never)?;
+                inbox.open(&folder, Fsync::Never)?;
             }
             Ok(())
         };
@@ -170,11 +175,13 @@ pub fn append(
 /// An inbox to which a process sends often.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    dir: TeamDir,
+    folder: Arc<InboxFolder>,
     name: AgentName,
     path: PathBuf,
     fifo: PathBuf,
     side: SideLock,
+    /// The file and its size after our last line: nobody has written since if both are as they were.
+    written: Option<(u64, u64)>,
 }
 
 /// A line that was written and may need a sync.
@@ -197,19 +204,22 @@ impl Stored {
 }
 
 impl Inbox {
-    /// Opens the sender's end. In a team that plays a record, mail is held until its recipient is to get it.
+    /// Opens the sender's end.
     pub(crate) fn of(dir: &TeamDir, name: &AgentName) -> Self {
-        let inbox = Self::of_owner(dir, name);
-        let path = if dir.holds_mail() { dir.held_mail_of(name) } else { inbox.path };
-        Self { path, ..inbox }
+        Self::in_folder(InboxFolder::of_senders(dir), name)
     }
 
     /// Opens the inbox itself, also in a team that plays a record.
     pub(crate) fn of_owner(dir: &TeamDir, name: &AgentName) -> Self {
-        let (dir, name) = (dir.clone(), name.clone());
-        let side = SideLock::new(dir.inbox_lock(&name));
-        let (path, fifo) = (dir.inbox(&name), dir.fifo(&name));
-        Self { dir, name, path, fifo, side }
+        Self::in_folder(InboxFolder::of_owners(dir), name)
+    }
+
+    /// Opens an inbox of a folder, which those of many recipients share.
+    pub(crate) fn in_folder(folder: Arc<InboxFolder>, name: &AgentName) -> Self {
+        let dir = folder.dir();
+        let side = SideLock::new(dir.inbox_lock(name));
+        let (path, fifo) = (folder.inbox(name), dir.fifo(name));
+        Self { folder, name: name.clone(), path, fifo, side, written: None }
     }
 
     /// Writes a line. `permit` is called under the lock, before any file is touched, and tells who reads it.
@@ -223,11 +233,12 @@ impl Inbox {
         policy: &SendPolicy,
         permit: impl FnOnce() -> Result<MailboxOwner, E>,
     ) -> Result<Stored, E> {
-        self.dir.is_still_there().map_err(SendError::from)?;
-        let held = self.side.acquire(policy.lock_limit).map_err(SendError::from)?;
+        // Not even a lock file is made for a team that was removed.
+        let folder = self.folder.current().map_err(SendError::from)?;
+        let held = self.side.acquire_at(folder.at, policy.lock_limit).map_err(SendError::from)?;
         let owner = permit()?;
         failpoint::hit("send.locked");
-        let (stored, size) = self.write(line, policy)?;
+        let (stored, size) = self.write(&folder, line, policy)?;
         failpoint::hit("send.written");
         drop(held);
         failpoint::hit("send.unlocked");
@@ -240,11 +251,17 @@ impl Inbox {
     }
 
     /// Writes a line; returns the previous size of the inbox. The caller holds the side lock.
-    fn write(&self, line: &[u8], policy: &SendPolicy) -> Result<(Stored, u64), SendError> {
+    fn write(
+        &mut self,
+        folder: &FoundFolder,
+        line: &[u8],
+        policy: &SendPolicy,
+    ) -> Result<(Stored, u64), SendError> {
         if line.len() > MAX_LINE_BYTES {
             return Err(SendError::TooLong(line.len()));
         }
-        let (file, size) = self.open(policy.fsync)?;
+        let (file, known) = self.open(folder, policy.fsync)?;
+        let (inode, size) = (known.ino(), known.len());
         // After the timeout the line is appended anyway: an append is correct without this lock.
         try_for(&file, COURTESY_LOCK_TIMEOUT).at(&self.path)?;
         let capacity = match policy.priority {
@@ -255,7 +272,9 @@ impl Inbox {
             return Err(SendError::Full { name: self.name.clone(), size, capacity });
         }
         failpoint::hit("send.opened");
-        append_line(&file, size, line).at(&self.path)?;
+        let is_ours = self.written.take() == Some((inode, size));
+        let end = append_line(&file, size, line, is_ours).at(&self.path)?;
+        self.written = Some((inode, end));
         let unsynced = match policy.fsync {
             Fsync::Always => {
                 release(&file);
@@ -268,37 +287,44 @@ impl Inbox {
     }
 
     /// Opens or creates the inbox. The caller holds the side lock.
-    fn open(&self, fsync: Fsync) -> Result<(File, u64), SendError> {
-        let Self { dir, name, path, .. } = self;
-        let (file, known) = match open_known(path, Access::Append) {
+    fn open(&self, found: &FoundFolder, fsync: Fsync) -> Result<(File, Metadata), SendError> {
+        let Self { folder, name, path, .. } = self;
+        let there = match found.open(path) {
+            // The folder may have been removed since it was found.
+            Err(why) if why.is_missing() => folder.find()?.open(path),
+            other => other,
+        };
+        let (file, known) = match there {
             Err(why) if why.is_missing() => {
                 let file = create_new(path, Access::Append)?;
-                sync_folder(path.parent().unwrap_or(&dir.inboxes()), fsync)?;
-                return Ok((file, 0));
+                sync_folder(folder.path(), fsync)?;
+                let known = file.metadata().at(path)?;
+                return Ok((file, known));
             }
             other => other?,
         };
-        undo_half_claim(dir, name, &file, &known)?;
-        Ok((file, known.len()))
+        undo_half_claim(folder.dir(), name, &file, &known)?;
+        Ok((file, known))
     }
 }
 
-/// Writes a line so that it is whole, even if outsiders write at the same time. On an error the file is restored,
-/// or, if an outsider wrote meanwhile, the written part is sealed.
-fn append_line(file: &File, size: u64, line: &[u8]) -> io::Result<()> {
+/// Writes a line so that it is whole, even if outsiders write at the same time; returns its end. `is_ours` says that the
+/// file ends with a whole line. On an error the file is restored, or, if an outsider wrote meanwhile, the written part is sealed.
+fn append_line(file: &File, size: u64, line: &[u8], is_ours: bool) -> io::Result<u64> {
     let sealed = || Cow::Owned([b"\n", line].concat());
-    let first = if is_torn(file, size)? { sealed() } else { Cow::Borrowed(line) };
+    let first = if !is_ours && is_torn(file, size)? { sealed() } else { Cow::Borrowed(line) };
     let written = put(file, &first).and_then(|mut written| {
         while !stands_alone(file, &written, size)? {
             written = put(file, &sealed())?;
         }
-        Ok(())
+        Ok(written.start + written.length)
     });
     written.inspect_err(|_| drop(roll_back(file, size, &first)))
 }
 
 struct WrittenLine {
     start: u64,
+    length: u64,
     is_whole: bool,
     is_sealed: bool,
 }
@@ -318,7 +344,8 @@ fn put(file: &File, bytes: &[u8]) -> io::Result<WrittenLine> {
         file.write_all(rest)?;
         is_whole = file.stream_position()? == start + bytes.len() as u64;
     }
-    Ok(WrittenLine { start, is_whole, is_sealed: bytes.starts_with(b"\n") })
+    let length = bytes.len() as u64;
+    Ok(WrittenLine { start, length, is_whole, is_sealed: bytes.starts_with(b"\n") })
 }
 
 /// Whether the written line is whole and begins at a line start. An outsider may have written between the check
@@ -359,7 +386,7 @@ mod tests {
             file.write_all(before).unwrap();
             let start = before.len() as u64;
             file.write_all(b"ours\n").unwrap();
-            let written = WrittenLine { start, is_whole, is_sealed };
+            let written = WrittenLine { start, length: 5, is_whole, is_sealed };
             let size = if slipped_in { 0 } else { start };
             let stands = stands_alone(&file, &written, size).unwrap();
             assert_eq!(stands, is_good, "{before:?} {slipped_in} {is_whole} {is_sealed}");

@@ -7,6 +7,7 @@ pub(super) mod claim;
 pub mod dead;
 mod dedup;
 pub mod inbox;
+mod inbox_folder;
 mod ingest;
 mod owner;
 mod parse_line;

@@ -197,4 +197,15 @@ proptest! {
             prop_assert_eq!(message.request_id.as_deref(), Some("r"));
         }
     }
+
+    #[test]
+    fn a_plain_line_is_as_the_serializer_writes_it(
+        content: String, id: String, is_bound: bool, is_broadcast: bool, seconds in 0_u32.., nanos in 0_u32..1_000_000_000,
+    ) {
+        let body = if is_broadcast { Body::Broadcast {} } else { Body::text() };
+        let timestamp = serde_json::from_str(&format!("{seconds}.{nanos:09}")).unwrap();
+        let correlation = is_bound.then(|| Correlation { request_id: id.clone(), incarnation: content.clone() });
+        let sent = OutgoingMessage { content, timestamp, id, correlation, ..outgoing(body) };
+        prop_assert_eq!(sent.line().unwrap(), serde_json::to_string(&sent).unwrap() + "\n");
+    }
 }

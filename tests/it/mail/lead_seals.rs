@@ -28,7 +28,7 @@ fn mailbox_key(team: &Team, name: &str) -> SealKey {
 
 fn sealed(line: &Value, key: &SealKey) -> String {
     let mut line = line.to_string();
-    key.seal(&mut line);
+    key.sealer().seal(&mut line);
     line
 }
 

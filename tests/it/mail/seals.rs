@@ -222,7 +222,7 @@ fn control_line(number: u64, incarnation: &str, request_id: &str) -> Value {
 
 fn sealed(line: &Value, key: &SealKey) -> String {
     let mut line = line.to_string();
-    key.seal(&mut line);
+    key.sealer().seal(&mut line);
     line
 }
 
