@@ -5,6 +5,7 @@
 
 use crate::os::async_fd::ReadableFd;
 use crate::os::command::{self, CommandSetup, ProgramPipes, RunningCommand};
+use crate::os::spawn::{erased, spawn_blocking};
 use crate::rpc::message::{MethodCall, RpcError};
 use crate::rpc::peer::{self, Call, Peer};
 use serde_json::Value;
@@ -95,10 +96,10 @@ impl Connection {
         let (peer, incoming, writing) = peer::open(output, input);
         let agent = Rc::new(Agent { peer, errors: RefCell::default(), sink: Box::new(sink) });
         let mut tasks = JoinSet::new();
-        tasks.spawn_local(writing);
-        tasks.spawn_local(read(Rc::clone(&agent), incoming));
-        tasks.spawn_local(read_errors(Rc::clone(&agent), errors));
-        tasks.spawn_local(watch_end(Rc::clone(&agent), supervisor));
+        tasks.spawn_local(erased(writing));
+        tasks.spawn_local(erased(read(Rc::clone(&agent), incoming)));
+        tasks.spawn_local(erased(read_errors(Rc::clone(&agent), errors)));
+        tasks.spawn_local(erased(watch_end(Rc::clone(&agent), supervisor)));
         Ok(Self { agent, _tasks: tasks, process: Some(process) })
     }
 
@@ -139,7 +140,7 @@ impl Connection {
             let exited = timeout(EXIT_AFTER_EOF, supervisor.wait()).await;
             tracing::info!(exits = exited.is_ok(), "the input of the agent was closed");
         }
-        let ended = tokio::task::spawn_blocking(|| process.end()).await;
+        let ended = spawn_blocking(|| process.end()).await;
         if let Ok(Err(why)) = ended {
             tracing::warn!(%why, "a process of the agent may be left");
         }

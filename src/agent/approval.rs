@@ -12,6 +12,7 @@ use super::progress::Progress;
 use super::status::StatusReporter;
 use super::subagent::Asker;
 use crate::bus::Outgoing;
+use crate::os::spawn::spawn_blocking;
 use crate::protocol::permission::{self, PermissionSubject, PermissionVerdict, Policy};
 use crate::protocol::request::{
     IgnoredAnswer, PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
@@ -370,7 +371,7 @@ impl Approvals {
             let outgoing = Outgoing { id, correlation, ..Outgoing::of(body, "") };
             bus.send(&name, lead.as_str(), outgoing).map_err(|why| why.to_string())
         };
-        let sent = tokio::task::spawn_blocking(send).await;
+        let sent = spawn_blocking(send).await;
         sent.map_err(|why| why.to_string())?.map(|_| ())
     }
 

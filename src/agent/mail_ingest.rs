@@ -7,6 +7,7 @@ use super::identity::MemberContext;
 use super::member_host::{RETRY_AFTER, ROOM_AGAIN, disk_full};
 use super::progress::Progress;
 use crate::bus::Bus;
+use crate::os::spawn::{spawn_blocking, spawn_local};
 use crate::store::asynchronous::{self, sync_transcript};
 use crate::store::{Drained, MailNotice, StoreError};
 use crate::wire::AgentName;
@@ -30,7 +31,7 @@ impl MailIngest {
         // The mail of this drain is marked together with the mail whose mark was due.
         self.is_mark_due = false;
         let context = Rc::clone(&self.context);
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             if let Some(stage) = &context.team_context.stage {
                 stage.before_drain().await;
             }
@@ -129,7 +130,7 @@ pub(crate) async fn report_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained:
     );
     let bus = Arc::clone(bus);
     let tell = move || bus.notify_lead(Body::text(), content, id);
-    match tokio::task::spawn_blocking(tell).await {
+    match spawn_blocking(tell).await {
         Ok(Ok(_)) => {}
         failed => tracing::error!(
             why = log_words::work_done(&failed),

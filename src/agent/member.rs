@@ -38,6 +38,7 @@ use crate::bus::Bus;
 use crate::llm::{ModelError, Redactor};
 use crate::os::Clock;
 use crate::os::failpoint::hit;
+use crate::os::spawn::spawn_local;
 use crate::protocol::budget::{BudgetLimit, BudgetVerdict};
 use crate::store::Drained;
 use crate::store::asynchronous::SharedMailbox;
@@ -234,9 +235,9 @@ impl Member {
         let MemberContext { me, mailbox, events, .. } = &*self.context;
         let woken = Rc::new(Notify::new());
         let watch = mail_watcher::watch(Arc::clone(mailbox), events.clone(), Rc::clone(&woken));
-        let _watch = AbortOnDrop(tokio::task::spawn_local(watch));
+        let _watch = AbortOnDrop(spawn_local(watch));
         let reminders = send_reminders(Arc::clone(&self.context.bus), me.name.clone(), woken);
-        let _reminders = AbortOnDrop(tokio::task::spawn_local(reminders));
+        let _reminders = AbortOnDrop(spawn_local(reminders));
         let (mut machine, first) = Machine::start(me.clone(), turn);
         let mut events = VecDeque::new();
         if let Err(ending) = self.perform_all(first, &mut events).await {
@@ -405,7 +406,7 @@ impl Member {
                 let events = self.context.events.clone();
                 let limit = self.last_call_timeout();
                 tracing::info!(seconds = limit.as_secs(), "the running call is the last one");
-                tokio::task::spawn_local(async move {
+                spawn_local(async move {
                     tokio::time::sleep(limit).await;
                     let _ended = events.send(MachineEvent::LastCallTimeout.into());
                 });

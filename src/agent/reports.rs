@@ -4,6 +4,7 @@ use super::member_host::MemberHost;
 use crate::bus::{Bus, BusError, Outgoing, new_id};
 use crate::os::failpoint::hit;
 use crate::os::memory as machine_memory;
+use crate::os::spawn::spawn_blocking;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, IdleReason, Outcome};
 use crate::wire::transcript::TurnReport;
@@ -51,7 +52,7 @@ impl MemberHost {
     ) {
         loop {
             let (bus, send) = (Arc::clone(&self.context.bus), send.clone());
-            let why = match tokio::task::spawn_blocking(move || send(&bus)).await {
+            let why = match spawn_blocking(move || send(&bus)).await {
                 Ok(Ok(_)) => return,
                 Ok(Err(why)) if why.is_full() && !self.wait_for_room().await => continue,
                 Ok(Err(why)) => why.to_string(),

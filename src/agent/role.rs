@@ -1,6 +1,7 @@
 //! The role of a member. A lead that gives an idle member a new prompt may also give it a new role.
 
 use super::identity::MemberContext;
+use crate::os::spawn::spawn_blocking;
 use crate::store::roster;
 use crate::tools::{can_use_skills, find_by_alias};
 use crate::wire::message::Message;
@@ -35,7 +36,7 @@ impl MemberRole {
             let found = dir.find_role(&role, find_by_alias).with_known_file(&role, file);
             Some((role, found.limits()))
         };
-        let (role, limits) = tokio::task::spawn_blocking(look).await.ok()??;
+        let (role, limits) = spawn_blocking(look).await.ok()??;
         if role == self.name {
             return None;
         }

@@ -6,6 +6,7 @@
 //! agent gets its prompt without waiting for the write ([`StatusReporter::publish_beside`]).
 
 use crate::os::Clock;
+use crate::os::spawn::spawn_blocking;
 use crate::protocol::lifecycle::{self, IllegalTransition, LifecycleEvent};
 use crate::store::{Fsync, StoreError, TeamDir, roster, usage};
 use crate::wire::activity::Activity;
@@ -232,7 +233,7 @@ impl StatusReporter {
         let (shown, now) = (self.shown.clone(), self.clock.now());
         let (dir, name, incarnation) =
             (self.dir.clone(), self.name.clone(), self.incarnation.clone());
-        self.writing = Some(tokio::task::spawn_blocking(move || {
+        self.writing = Some(spawn_blocking(move || {
             // The status need not survive a power cut, because the agent does not either.
             roster::update(&dir, Fsync::Never, |roster| {
                 show(roster, &name, &incarnation, &shown, now);

@@ -8,6 +8,7 @@
 use super::event::MachineEvent;
 use super::identity::MemberContext;
 use crate::os::async_fd::ReadableFd;
+use crate::os::spawn::{spawn_blocking, spawn_local};
 use crate::store::asynchronous::offload;
 use crate::store::change_watcher::ChangeWatcher;
 use crate::tasks::{TaskError, Tasks};
@@ -86,7 +87,7 @@ impl TaskClaimer {
     pub(super) fn watch(&mut self) {
         let context = Rc::clone(&self.context);
         let waits = self.last.waits.take();
-        self.watch = Some(AbortOnDrop(tokio::task::spawn_local(async move {
+        self.watch = Some(AbortOnDrop(spawn_local(async move {
             if let Some(stage) = &context.team_context.stage {
                 stage.before_claim().await;
             }
@@ -115,7 +116,7 @@ impl TaskClaimer {
     pub(super) fn take(&mut self) {
         self.watch = None;
         let (context, last) = (Rc::clone(&self.context), Rc::clone(&self.last));
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             let (tasks, me) = (Arc::clone(&context.tasks), context.me.name.clone());
             let take = move || {
                 let taken = tasks.take_next(&me).map(|task| task.map(|task| task.id));
@@ -131,7 +132,7 @@ impl TaskClaimer {
 /// Whether the list has a task that this agent would claim.
 async fn is_in_sight(tasks: &Arc<Tasks>, me: &AgentName) -> bool {
     let (tasks, me) = (Arc::clone(tasks), me.clone());
-    match tokio::task::spawn_blocking(move || tasks.next_for(&me)).await {
+    match spawn_blocking(move || tasks.next_for(&me)).await {
         Ok(Ok(next)) => next.is_some(),
         failed => {
             tracing::warn!(why = log_words::work_done(&failed), "the task list could not be read");

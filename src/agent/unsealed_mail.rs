@@ -2,6 +2,7 @@
 
 use super::identity::MemberContext;
 use crate::bus::Outgoing;
+use crate::os::spawn::spawn_local;
 use crate::store::asynchronous::offload;
 use crate::wire::message::Message;
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ impl UnsealedMail {
                  stop` and `team approve`, seal such messages (docs/format.md, \"Seals\")."
             );
             let (bus, me) = (Arc::clone(&self.context.bus), self.context.me.name.clone());
-            tokio::task::spawn_local(async move {
+            spawn_local(async move {
                 let send = move || bus.send(&me, &from, Outgoing::text(content));
                 if let Err(why) = offload(send).await {
                     tracing::warn!(%why, "the sender was not told");

@@ -5,6 +5,7 @@ use super::approval::answer_in;
 use super::event::{Event, Events, InterruptRequest, MachineEvent};
 use super::identity::{Identity, MemberContext};
 use super::interrupt::request_in;
+use crate::os::spawn::spawn_local;
 use crate::store::Keyring;
 use crate::store::asynchronous::offload;
 use crate::store::tail::Tail;
@@ -59,7 +60,7 @@ impl UrgentMailSearch {
             return;
         };
         let (context, position) = (Rc::clone(&self.context), Rc::clone(&self.position));
-        tokio::task::spawn_local(search_on(context, position, tail));
+        spawn_local(search_on(context, position, tail));
     }
 }
 

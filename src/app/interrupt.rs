@@ -5,6 +5,7 @@ use super::stop_members::is_alive;
 use crate::bus::{Bus, names, new_id};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::deadline::deadline;
+use crate::os::spawn::{spawn_blocking, spawn_local};
 use crate::store::asynchronous::offload;
 use crate::store::tail::Tail;
 use crate::store::{Liveness, TeamDir, liveness, roster};
@@ -104,7 +105,7 @@ pub(crate) async fn interrupt(
         // Its last words are in the transcript before its life lock is free.
         let has_ended = !is_of(team, name, &incarnation);
         let id = request_id.clone();
-        let look = tokio::task::spawn_blocking(move || (outcome(&mut answers, &id), answers));
+        let look = spawn_blocking(move || (outcome(&mut answers, &id), answers));
         let found;
         (found, answers) = look.await.or_fail("the answer cannot be read", "`team ls` shows it")?;
         match found {
@@ -130,7 +131,7 @@ pub(crate) fn interrupt_beside(
 ) -> Result<AgentName, Failure> {
     let interrupted = interruptible(bus.dir(), given)?;
     let (bus, name, outcomes) = (Arc::clone(bus), interrupted.clone(), outcomes.clone());
-    tokio::task::spawn_local(async move {
+    spawn_local(async move {
         let text = match interrupt(&bus, &name, None).await {
             Ok(outcome) => format!("{name} {}", outcome.words()),
             Err(why) => why.to_string(),

@@ -3,6 +3,7 @@
 
 use crate::bus::{Bus, new_id};
 use crate::error::{Exit, Failure, OrFail};
+use crate::os::spawn::spawn_blocking;
 use crate::store::asynchronous::offload;
 use crate::store::tail::Tail;
 use crate::store::{Liveness, TeamDir, liveness, unread};
@@ -66,7 +67,7 @@ pub(crate) async fn spawn(bus: &Arc<Bus>, order: SpawnByPerson) -> Result<String
     let give_up = tokio::time::Instant::now() + ANSWER_LIMIT;
     while tokio::time::Instant::now() < give_up {
         let id = request_id.clone();
-        let look = tokio::task::spawn_blocking(move || (answers.find(&id), answers));
+        let look = spawn_blocking(move || (answers.find(&id), answers));
         let hint = "`team ls` shows whether it runs";
         let (found, back) = look.await.or_fail("the lead's answer cannot be read", hint)?;
         answers = back;

@@ -5,6 +5,7 @@ use super::stop_members::{members_named, outcome_lines, stop_members};
 use super::{context::repair, requests, send};
 use crate::bus::{Bus, Outgoing};
 use crate::error::{Failure, OrFail};
+use crate::os::spawn::spawn_blocking;
 use crate::protocol::{ladder::Urgency, request::RequestVerdict};
 use crate::tools::approval_decision::ApprovalDecision;
 use crate::web::{Control, Order, Outcome};
@@ -29,7 +30,7 @@ async fn carry_out(bus: Arc<Bus>, order: Order) -> Result<String, Failure> {
     let (id, verdict) = match order {
         Order::Send { to, text } => {
             // On another thread, because a send may wait for a lock and for the disk.
-            let sent = tokio::task::spawn_blocking(move || {
+            let sent = spawn_blocking(move || {
                 let sender = AgentName::user();
                 if to == "all" {
                     let sent = send::broadcast(&bus, &sender, &Outgoing::broadcast(text))?;

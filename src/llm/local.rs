@@ -11,6 +11,7 @@ use super::registry::{Connected, Discovery, ModelName, ProviderSpec};
 use super::secret::Redactor;
 use super::written_calls::WrittenCalls;
 use crate::os::deadline::deadline;
+use crate::os::spawn::erased;
 use crate::wire::limits::{LOCAL_ANSWER, LOCAL_PROBE};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -65,7 +66,7 @@ pub async fn find_patiently(ports: &[u16]) -> Vec<LocalServer> {
 async fn find_within(ports: &[u16], limit: Duration) -> Vec<LocalServer> {
     let mut probes = JoinSet::new();
     for (at, port) in ports.iter().copied().enumerate() {
-        probes.spawn_local(async move { Some((at, probe(port, limit).await?)) });
+        probes.spawn_local(erased(async move { Some((at, probe(port, limit).await?)) }));
     }
     let mut found: Vec<(usize, LocalServer)> =
         probes.join_all().await.into_iter().flatten().collect();

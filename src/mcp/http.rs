@@ -8,6 +8,7 @@ use super::from_server::FromServer;
 use super::protocol::{Era, Version};
 use crate::llm::sse::Decoder;
 use crate::os::http_client::{self, chain};
+use crate::os::spawn::erased;
 use crate::rpc::lines::MAX_MESSAGE_BYTES;
 use crate::rpc::message::{Message, MethodCall, RpcError, number_of};
 use base64::Engine as _;
@@ -127,7 +128,7 @@ impl Http {
         });
         let (cancelled, to_cancel) = unbounded_channel();
         let mut cancelling = JoinSet::new();
-        cancelling.spawn_local(cancel(Rc::clone(&endpoint), to_cancel));
+        cancelling.spawn_local(erased(cancel(Rc::clone(&endpoint), to_cancel)));
         let listening = RefCell::default();
         Ok(Self { endpoint, cancelled, _cancelling: cancelling, listening })
     }
@@ -156,7 +157,7 @@ impl Http {
     pub(super) fn begin(&self, version: Version) {
         self.endpoint.version.set(Some(version));
         if self.endpoint.session.borrow().is_some() {
-            self.listening.borrow_mut().spawn_local(Rc::clone(&self.endpoint).listen());
+            self.listening.borrow_mut().spawn_local(erased(Rc::clone(&self.endpoint).listen()));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::error::ConnectionError;
 use super::from_server::FromServer;
+use crate::os::spawn::erased;
 use crate::rpc::peer::{self, InputEnd, Peer};
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -26,9 +27,9 @@ impl Pipes {
         let output = BufReader::with_capacity(READ_BYTES, output);
         let (peer, mut incoming, writing) = peer::open(output, input);
         let mut tasks = JoinSet::new();
-        tasks.spawn_local(writing);
+        tasks.spawn_local(erased(writing));
         let server = peer.clone();
-        tasks.spawn_local(async move {
+        tasks.spawn_local(erased(async move {
             let end = loop {
                 match incoming.next().await {
                     Ok((call, _)) => {
@@ -47,7 +48,7 @@ impl Pipes {
                 }
             };
             server.close(&why);
-        });
+        }));
         Self { peer, _tasks: tasks }
     }
 

@@ -1,6 +1,7 @@
 //! Tests of the client with scripted servers, over pipes and over HTTP.
 
 use super::*;
+use crate::os::spawn::spawn_local;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -227,11 +228,11 @@ impl HttpServer {
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let posted: Rc<RefCell<Vec<Posted>>> = Rc::default();
         let seen = Rc::clone(&posted);
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (seen, reply) = (Rc::clone(&seen), reply.clone());
-                tokio::task::spawn_local(async move {
+                spawn_local(async move {
                     let mut stream = BufReader::new(stream);
                     while let Some(request) = read_request(&mut stream).await {
                         seen.borrow_mut().push(request.clone());

@@ -28,7 +28,7 @@ pub use clock::{Clock, SystemClock};
 pub(crate) use clock::{formatted_time, local_time, uptime, uptime_with_sleep};
 pub(crate) use command::command_supervisor;
 pub(crate) use event::{
-    aligned_interval, async_fd, event_loop, signals, syscall_timeout, wall_timer,
+    aligned_interval, async_fd, event_loop, signals, spawn, syscall_timeout, wall_timer,
 };
 pub(crate) use file::{lease, safe_path, watch};
 pub(crate) use process::{child, identity, memory, pidfd, process_tree, processes, program};

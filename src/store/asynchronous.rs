@@ -1,6 +1,7 @@
 //! Store operations for event loops: work that waits for a lock or the disk runs on a separate thread.
 
 use super::{Drained, Fsync, Mailbox, StoreError, TeamDir, roster};
+pub(crate) use crate::os::spawn::offload;
 use crate::wire::WithUnknownFields;
 use crate::wire::roster::Roster;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,22 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A mailbox that threads share with its owner.
 pub(crate) type SharedMailbox = Arc<Mutex<Mailbox>>;
-
-/// Runs blocking work on a separate thread. Dropping the future discards the result; the work still runs to its
-/// end.
-///
-/// # Panics
-/// If the work panics.
-pub(crate) async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(why) => match why.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // Only the shutdown of the runtime cancels work, and it drops this future as well.
-            Err(_cancelled) => std::future::pending().await,
-        },
-    }
-}
 
 /// Ends work whose result nobody waits for, when it is dropped.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@
 use super::clones_elsewhere::{CollectedAt, TransferError};
 use super::stop::StopOutcome;
 use super::supervisor::Supervisor;
+use crate::os::spawn::spawn_local;
 use crate::protocol::ladder::Urgency;
 use crate::tools::ToolError;
 use crate::wire::AgentName;
@@ -40,7 +41,7 @@ impl Supervisor {
         }
         self.collected.borrow_mut().insert(member.name.clone(), state);
         let supervisor = Rc::clone(self);
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             if let Err(why) = supervisor.collect(&name).await {
                 tracing::warn!(%name, %why, "the work of a teammate on another host has not come");
                 tokio::time::sleep(TRY_AGAIN_AFTER).await;

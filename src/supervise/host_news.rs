@@ -1,6 +1,7 @@
 //! Tells the lead of other hosts: that one is away with its members, and that one was given up. Each is told once.
 
 use super::supervisor::Supervisor;
+use crate::os::spawn::spawn_blocking;
 use crate::wire::WallTime;
 use crate::wire::log_words;
 use crate::wire::message::Body;
@@ -112,7 +113,7 @@ impl Supervisor {
         for HostMessage { id, text } in messages {
             let bus = Arc::clone(&self.config.bus);
             let tell = move || bus.notify_lead(Body::text(), text, id);
-            let told = tokio::task::spawn_blocking(tell).await;
+            let told = spawn_blocking(tell).await;
             if !matches!(told, Ok(Ok(_))) {
                 let why = log_words::work_done(&told);
                 tracing::error!(why, "the lead could not be told of another host");

@@ -12,6 +12,7 @@ use crate::leases;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::os::process_tree;
+use crate::os::spawn::{spawn_blocking, spawn_local};
 use crate::protocol::restart::{ProcessEnd, RestartDecision};
 use crate::store::{StoreError, liveness, roster};
 use crate::wire::AgentName;
@@ -89,7 +90,7 @@ impl Supervisor {
                 }));
             stuck
         };
-        match tokio::task::spawn_blocking(end).await {
+        match spawn_blocking(end).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => {
                 let name = &id.name;
@@ -110,7 +111,7 @@ impl Supervisor {
             "code": code, "signal": signal, "asked_to_end": asked,
         });
         let supervisor = Rc::clone(self);
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             let asked = supervisor.config.hooks.ask(HookEvent::TeammateExited, fields).await;
             if let Err(why) = asked {
                 tracing::warn!(%why, "a hook cannot refuse the end of a teammate");
@@ -128,7 +129,7 @@ impl Supervisor {
             }
             tasks.release_abandoned()
         };
-        match tokio::task::spawn_blocking(release).await {
+        match spawn_blocking(release).await {
             Ok(Ok(released)) => {
                 let its = released.iter().filter(|t| t.owner.as_deref() == Some(name.as_str()));
                 let its: Vec<String> = its.map(|t| format!("{} ({})", t.id, t.subject)).collect();
@@ -263,8 +264,7 @@ impl Supervisor {
         let body = Body::TeammateTerminated { name: name.to_string(), cause: cause.into(), exit };
         let message_id = format!("system:{name}:{}", id.incarnation);
         let bus = Arc::clone(&self.config.bus);
-        let told =
-            tokio::task::spawn_blocking(move || bus.notify_lead(body, content, message_id)).await;
+        let told = spawn_blocking(move || bus.notify_lead(body, content, message_id)).await;
         if !matches!(told, Ok(Ok(_))) {
             tracing::error!(%name, why = log_words::work_done(&told), "the lead could not be told of the end");
         }
@@ -352,7 +352,7 @@ impl Supervisor {
         for id in resumed.await? {
             self.members.plan_restart(&id);
             let supervisor = Rc::clone(self);
-            tokio::task::spawn_local(async move {
+            spawn_local(async move {
                 supervisor.restart(id, StartReason::Resumed, Duration::ZERO, None).await;
             });
         }

@@ -4,6 +4,7 @@
 use crate::os::Signal;
 use crate::os::child::spawn_until_input_ends;
 use crate::os::pidfd::{ExitKind, Pidfd};
+use crate::os::spawn::spawn_blocking;
 use crate::store::relay;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::model_keys::{END_LINE, ModelKeys};
@@ -143,7 +144,7 @@ impl RelayProcess {
         // The end of the input asks for the same: without the line, that of a lead which was killed.
         input.write_all(END_LINE.as_bytes()).unwrap_or_default();
         drop(input);
-        let ended = tokio::task::spawn_blocking(move || {
+        let ended = spawn_blocking(move || {
             let has_ended = process.ends_within(END_WITHIN);
             if !has_ended {
                 process.signal_group(Signal::SIGKILL).unwrap_or_default();

@@ -12,6 +12,7 @@ use crate::os::child::spawn_detached;
 use crate::os::deadline::deadline;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
+use crate::os::spawn::{spawn_blocking, spawn_local};
 use crate::protocol::ladder::Urgency;
 use crate::protocol::restart::RestartHistory;
 use crate::settings::model::ModelChoice;
@@ -205,7 +206,7 @@ impl Supervisor {
             let outgoing = Outgoing { id: Some(message_id), ..Outgoing::text(prompt) };
             bus.send(&AgentName::lead(), name.as_str(), outgoing)
         };
-        let sent = tokio::task::spawn_blocking(send).await.map_err(ToolError::reply)?;
+        let sent = spawn_blocking(send).await.map_err(ToolError::reply)?;
         sent.map(drop).map_err(ToolError::reply)
     }
 
@@ -301,7 +302,7 @@ impl Supervisor {
         hit("spawn.registered");
         let (pid, since) = (process.pid(), self.config.clock.monotonic());
         self.exit_hooks.send_modify(|count| *count += 1);
-        tokio::task::spawn_local(Rc::clone(self).reap(id, since, process));
+        spawn_local(Rc::clone(self).reap(id, since, process));
         Ok(pid)
     }
 
@@ -503,7 +504,7 @@ async fn kill_and_reap(name: &AgentName, process: Pidfd) {
     if let Err(why) = process.signal_group(Signal::SIGKILL) {
         tracing::warn!(%name, %why, "cannot kill the teammate whose start failed");
     }
-    let reaped = tokio::task::spawn_blocking(move || process.wait()).await;
+    let reaped = spawn_blocking(move || process.wait()).await;
     let reaped = log_words::work_done(&reaped);
     tracing::info!(%name, reaped, "the teammate whose start failed has ended");
 }

@@ -14,6 +14,7 @@ use crate::os::async_fd::ReadableFd;
 use crate::os::deadline::deadline;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
+use crate::os::spawn::{spawn_blocking, spawn_local};
 use crate::os::{Clock, Signal, identity};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
 use crate::store::{Liveness, TeamDir, liveness, roster, transcript};
@@ -128,7 +129,7 @@ struct Target<'a> {
 pub(crate) async fn stop_in_parallel(plan: &StopPlan, names: Vec<AgentName>) -> Vec<StopOutcome> {
     let stop = |name| {
         let plan = plan.clone();
-        tokio::task::spawn_local(async move { plan.stop(name).await })
+        spawn_local(async move { plan.stop(name).await })
     };
     let tasks: Vec<_> = names.into_iter().map(stop).collect();
     let mut outcomes = Vec::new();
@@ -174,7 +175,7 @@ impl StopPlan {
         // Commands run in sessions of their own, and carry the run id of this incarnation.
         let (bus, owner) = (Arc::clone(&self.bus), name.clone());
         let end = move || end_commands(bus.dir(), &owner, &record.run_id, bus.fsync());
-        match tokio::task::spawn_blocking(end).await {
+        match spawn_blocking(end).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => {
                 tracing::warn!(%name, stuck = log_words::work_listed(&stuck), "commands could not be ended");
@@ -305,7 +306,7 @@ impl StopPlan {
             reason: Some(self.reason.clone()),
             deadline: Some(self.clock.now() + within),
         };
-        tokio::task::spawn_blocking(move || {
+        spawn_blocking(move || {
             let correlation = Correlation { request_id, incarnation };
             let sent = bus.control(&by, &to, body, correlation);
             if let Err(why) = &sent {

@@ -10,6 +10,7 @@ use super::stop::{StopOutcome, StopPlan, stop_in_parallel, words};
 use crate::bus::Bus;
 use crate::os::command::CommandSetup;
 use crate::os::program::OwnProgram;
+use crate::os::spawn::{spawn_blocking, spawn_local};
 use crate::os::{Clock, Signal, process_tree};
 use crate::protocol::ladder::Urgency;
 use crate::protocol::restart::RestartTracker;
@@ -258,7 +259,7 @@ impl Supervisor {
             }));
             stuck
         };
-        match tokio::task::spawn_blocking(kill).await {
+        match spawn_blocking(kill).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => tracing::warn!(
                 stuck = log_words::work_listed(&stuck),
@@ -397,6 +398,6 @@ impl TeamOps for Rc<Supervisor> {
 fn run_to_completion<T: 'static>(
     work: impl Future<Output = Result<T, ToolError>> + 'static,
 ) -> Pin<Box<dyn Future<Output = Result<T, ToolError>>>> {
-    let task = tokio::task::spawn_local(work);
+    let task = spawn_local(work);
     Box::pin(async move { task.await.unwrap_or_else(|why| Err(ToolError::reply(why))) })
 }

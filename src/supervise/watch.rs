@@ -6,6 +6,7 @@ use super::roster_updates::{self, write};
 use super::stop::{kill_hung, words};
 use super::supervisor::{Supervisor, SupervisorRole};
 use crate::os::process_tree;
+use crate::os::spawn::{spawn_blocking, spawn_local};
 use crate::protocol::hang_detector::{HangDetector, HeartbeatDuty, LivenessSample};
 use crate::protocol::restart::ProcessEnd;
 use crate::store::roster::Cached;
@@ -79,7 +80,7 @@ impl Supervisor {
         if !process_tree::has_adopted() {
             return;
         }
-        match tokio::task::spawn_blocking(process_tree::end_adopted).await {
+        match spawn_blocking(process_tree::end_adopted).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => tracing::warn!(
                 stuck = log_words::work_listed(&stuck),
@@ -131,7 +132,7 @@ impl Supervisor {
             if hang_detector.check(incarnation, sample, now) && self.members.mark_hung(&id) {
                 tracing::error!(%name, status = member.status.word(), "the teammate hangs");
                 let bus = Arc::clone(&self.config.bus);
-                tokio::task::spawn_local(async move {
+                spawn_local(async move {
                     let result = words(kill_hung(bus.dir(), &id).await);
                     tracing::warn!(name = %id.name, result, "killed because it hung");
                 });

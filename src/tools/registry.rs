@@ -11,6 +11,7 @@ use super::served::ServedModel;
 use super::skills::Skills;
 use super::team_context::TeamContext;
 use crate::os::command::CommandSetup;
+use crate::os::spawn::spawn_blocking;
 use crate::protocol::permission::PermissionSubject;
 use crate::protocol::tasks::is_in_hand;
 use crate::store::asynchronous::offload;
@@ -244,7 +245,7 @@ impl ToolParts {
         work: impl FnOnce(&Tasks, &AgentName) -> Result<T, TaskError> + Send + 'static,
     ) -> Result<T, ToolError> {
         let (tasks, me) = (Arc::clone(&self.tasks), self.team.me.clone());
-        match tokio::task::spawn_blocking(move || work(&tasks, &me)).await {
+        match spawn_blocking(move || work(&tasks, &me)).await {
             Ok(done) => Ok(done?),
             Err(why) => Err(ToolError::Reply(format!("the task list was not reached: {why}"))),
         }

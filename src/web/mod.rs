@@ -12,6 +12,7 @@ pub(crate) use broadcaster::Broadcaster;
 
 use crate::loopback::access::Access;
 use crate::loopback::server::{BodyError, LoopbackServer, read_body};
+use crate::os::spawn::{spawn_blocking, spawn_local};
 use crate::store::mail_search::line_number;
 use crate::store::relay::copies;
 use crate::store::tail::Tail;
@@ -137,7 +138,7 @@ impl Site {
     async fn trace(&self, id: String) -> Response<ResponseBody> {
         let dir = self.broadcaster.dir.clone();
         // A search through long conversations must not block this thread.
-        let found = tokio::task::spawn_blocking(move || stages(&dir, &id).map(|it| (id, it)));
+        let found = spawn_blocking(move || stages(&dir, &id).map(|it| (id, it)));
         let found = found.await.map_err(|why| why.to_string());
         let (id, steps) = match found.and_then(|found| found.map_err(|why| why.to_string())) {
             Ok(found) => found,
@@ -158,7 +159,7 @@ impl Site {
         let (sender, events) = mpsc::channel(64);
         let mut tail = Tail::of_last(path, LOOK_BACK);
         let mut looks = self.broadcaster.looks.subscribe();
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             loop {
                 let lines = tail.read_new().unwrap_or_default();
                 let lines = lines.iter().filter(|line| Line::read(line).is_some());

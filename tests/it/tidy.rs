@@ -229,6 +229,9 @@ fn only_os_touches_the_machine() {
             let found = layer != "os" && text.contains(word);
             assert!(!found, "{} uses {word}, which belongs into os", file.display());
         }
+        let knows_os = !["os", "rpc", "loopback", "tool_server"].contains(&layer.as_str());
+        let starts_task = knows_os && text.contains("tokio::task::spawn_");
+        assert!(!starts_task, "{} starts a task with its type: see os::spawn", file.display());
         for word in ["std::fs", "std::net", "std::process", "std::time", "std::thread", "tracing::"]
         {
             let found = matches!(layer.as_str(), "wire" | "protocol") && text.contains(word);

@@ -3,6 +3,7 @@
 //! The end of a piece of work is an event that waits in a queue, so a piece of work can be cancelled after it
 //! ended and before its end is handled. [`WorkSet::end`] detects such a late end.
 
+use crate::os::spawn::spawn_local;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use tokio::task::JoinHandle;
@@ -27,7 +28,7 @@ impl<R: 'static> WorkSet<R> {
     pub(crate) fn start(&mut self, work: impl Future<Output = R> + 'static) -> WorkId {
         self.last += 1;
         let (id, report) = (WorkId(self.last), Rc::clone(&self.report));
-        let task = tokio::task::spawn_local(async move { report(id, work.await) });
+        let task = spawn_local(async move { report(id, work.await) });
         self.running.insert(id, task);
         id
     }

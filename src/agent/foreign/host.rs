@@ -17,6 +17,7 @@ use crate::acp::update::{PermissionRequest, ToolStatus, ToolUpdate, Update};
 use crate::agent::conversation::{Memory, Observer};
 use crate::agent::event::{Event, Events};
 use crate::os::failpoint::hit;
+use crate::os::spawn::spawn_local;
 use crate::store::agent_places::GivingAway;
 use crate::wire::activity::Activity;
 use crate::wire::money::Money;
@@ -165,7 +166,7 @@ impl ForeignHost {
         let tools = self.tools.as_ref().map(TeamTools::access);
         let (setup, started) = (Rc::clone(&self.setup), Rc::clone(&self.started));
         let place = self.next_place.found.take();
-        self.start = Some(tokio::task::spawn_local(async move {
+        self.start = Some(spawn_local(async move {
             tokio::time::sleep(pause).await;
             let sink = events.clone();
             let send = move |incoming| {
@@ -437,7 +438,7 @@ impl ForeignHost {
         hit("acp.sent");
         self.silence.note_sign();
         let (process, events) = (self.process, self.events.clone());
-        self.waits.push(tokio::task::spawn_local(async move {
+        self.waits.push(spawn_local(async move {
             let ended = FromAgent::Prompted(prompt.await);
             let _ended = events.send(Event::Foreign(process, ended));
         }));
@@ -454,7 +455,7 @@ impl ForeignHost {
         let entries = self.unseen.take();
         let steered = running.session.steer(&running.connection, &text_of(&entries));
         let (process, events) = (self.process, self.events.clone());
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             let answer = steered.await;
             let _ended = events.send(Event::Foreign(process, FromAgent::Steered(entries, answer)));
         });
@@ -487,7 +488,7 @@ impl ForeignHost {
     pub(crate) fn rest(&mut self) {
         let (setup, process, prompts) = (Rc::clone(&self.setup), self.process, self.prompts);
         let events = self.events.clone();
-        let rest = tokio::task::spawn_local(async move {
+        let rest = spawn_local(async move {
             let giving = idle_end(&setup.places, setup.sleep_after).await;
             let _ended = events.send(Event::Foreign(process, FromAgent::SleepDue(prompts, giving)));
         });
@@ -504,7 +505,7 @@ impl ForeignHost {
             tracing::info!("the idle agent is ended until there is work");
             // Its last messages have no effect.
             self.process += 1;
-            tokio::task::spawn_local(async move {
+            spawn_local(async move {
                 running.end().await;
                 if giving.is_some() {
                     tokio::time::sleep(BETWEEN_GIVING).await;
@@ -521,7 +522,7 @@ impl ForeignHost {
             running.session.cancel(&running.connection);
         }
         let (process, events) = (self.process, self.events.clone());
-        self.waits.push(tokio::task::spawn_local(async move {
+        self.waits.push(spawn_local(async move {
             tokio::time::sleep(CANCEL_WITHIN).await;
             let _ended = events.send(Event::Foreign(process, FromAgent::CancelOverdue));
         }));

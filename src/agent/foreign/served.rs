@@ -5,6 +5,7 @@ use super::past::{Unseen, text_of};
 use super::process::{FromTools, ToolVerdict};
 use crate::acp::session::ToolServerAccess;
 use crate::agent::event::{Event, Events};
+use crate::os::spawn::spawn_local;
 use crate::tool_server::http::HttpServer;
 use crate::tool_server::{LocalFuture, ServedMember, ToolServer};
 use crate::tools::{Call, Registry, ToolError};
@@ -52,7 +53,7 @@ impl TeamTools {
         let member = Rc::new(ServedAgent { tools, unseen, events, handed_out });
         let http =
             HttpServer::open(ToolServer::new(Rc::clone(&member) as Rc<dyn ServedMember>)).await?;
-        let serving = tokio::task::spawn_local(Rc::clone(&http).serve());
+        let serving = spawn_local(Rc::clone(&http).serve());
         Ok(Self { name: name_in(folder), member, http, serving })
     }
 

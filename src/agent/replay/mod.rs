@@ -29,6 +29,7 @@ use super::progress::Progress as Shown;
 use crate::bus::{Bus, Outgoing, lock};
 use crate::os::SystemClock;
 use crate::os::program::kill_this_process;
+use crate::os::spawn::spawn_local;
 use crate::protocol::tasks::NewTask;
 use crate::store::asynchronous::offload;
 use crate::store::replay::{each_entry, follow_held, plan, recorded_agents};
@@ -168,9 +169,9 @@ impl Player {
         let (bus, incarnation) = (Arc::clone(bus), incarnation.to_owned());
         let is_first = self.agent.set(Agent { bus, events, incarnation }).is_ok();
         debug_assert!(is_first, "a member has one agent");
-        tokio::task::spawn_local(Rc::clone(self).add_tasks_of_person());
+        spawn_local(Rc::clone(self).add_tasks_of_person());
         if self.me.is_lead() {
-            tokio::task::spawn_local(Rc::clone(self).watch_for_end());
+            spawn_local(Rc::clone(self).watch_for_end());
         }
         let player = Rc::clone(self);
         Rc::new(move |progress| {
@@ -235,7 +236,7 @@ impl Player {
     /// Wakes the idle member by what comes next.
     fn rest(self: &Rc<Self>) {
         let player = Rc::clone(self);
-        let task = tokio::task::spawn_local(async move {
+        let task = spawn_local(async move {
             player.crash_if_recorded().await;
             // A message that starts a turn comes together with all that follow it, since the turn takes in no more.
             let next = |shared: &Shared| {
@@ -421,7 +422,7 @@ impl Stage for Player {
     }
 
     fn asks(self: Rc<Self>) {
-        tokio::task::spawn_local(self.deliver_to_asker());
+        spawn_local(self.deliver_to_asker());
     }
 
     fn after_drain(&self) -> StageFuture<'_, ()> {

@@ -8,6 +8,7 @@ use super::runner::Runner;
 use crate::agent::event::Events;
 use crate::bus::Outgoing;
 use crate::os::failpoint::hit;
+use crate::os::spawn::spawn_local;
 use crate::protocol::permission::Policy;
 use crate::store::asynchronous::offload;
 use crate::store::{RoleMatch, subagents};
@@ -234,7 +235,7 @@ impl Subagents {
     fn spawn(self: &Rc<Self>, runner: Runner) {
         let (all, id, start) = (Rc::clone(self), runner.id.clone(), runner.start.clone());
         let number = id.number;
-        let work = tokio::task::spawn_local(async move {
+        let work = spawn_local(async move {
             let place = all.link.place().await;
             let end = runner.run().await;
             drop(place);

@@ -4,6 +4,7 @@
 //! A provider of which this host has a key itself keeps that one.
 
 use crate::app::fallbacks;
+use crate::os::spawn::spawn_local;
 use crate::os::unix_socket;
 use crate::os::{Clock, SystemClock};
 use crate::settings::Settings;
@@ -138,7 +139,7 @@ pub(super) async fn receive(team: TeamDir, received: Rc<ReceivedKeys>) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let received = Rc::clone(&received);
-                tokio::task::spawn_local(async move {
+                spawn_local(async move {
                     // The relay hands them over again.
                     if let Ok(Err(why)) = timeout(SAID_WITHIN, take(stream, &received)).await {
                         tracing::debug!(%why, "keys have not come whole");

@@ -20,6 +20,7 @@ use super::walls::{self, LevelOrigin};
 use crate::error::{Exit, Failure};
 use crate::llm::{Redactor, Secret};
 use crate::os::async_fd::ReadableFd;
+use crate::os::spawn::spawn_local;
 use crate::os::{process_tree, program};
 use crate::protocol::ladder::Urgency;
 use crate::settings::Flags;
@@ -68,8 +69,8 @@ async fn serve(context: &Context, team: &TeamDir) -> Result<Exit, Failure> {
         watcher.inspect_err(|why| tracing::warn!(%why, "no file events: files are polled"));
     let mut lead = LeadWatch::new(lead_away);
     let mut busy = Instant::now();
-    tokio::task::spawn_local(Rc::clone(&host.supervisor).keep_watch());
-    tokio::task::spawn_local(keys::receive(team.clone(), Rc::clone(&host.keys)));
+    spawn_local(Rc::clone(&host.supervisor).keep_watch());
+    spawn_local(keys::receive(team.clone(), Rc::clone(&host.keys)));
     tracing::info!(pid = std::process::id(), "the supervisor of this host serves");
     let why = loop {
         orders.begin_new().await;

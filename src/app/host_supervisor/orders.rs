@@ -3,6 +3,7 @@
 use super::keys::ReceivedKeys;
 use crate::app::context::host_limits;
 use crate::bus::Bus;
+use crate::os::spawn::spawn_local;
 use crate::os::{Clock, SystemClock};
 use crate::settings::host_limits::HostLimits;
 use crate::store::asynchronous::offload;
@@ -80,7 +81,7 @@ impl Orders {
         for id in ids {
             if self.open.borrow_mut().insert(id.clone()) {
                 let (host, open) = (Rc::clone(&self.host), Rc::clone(&self.open));
-                tokio::task::spawn_local(async move {
+                spawn_local(async move {
                     if let Err(why) = host.carry_out(&id).await {
                         tracing::warn!(%id, %why, "an order of another host is not answered");
                     }

@@ -13,6 +13,7 @@ use crate::app::requests::{
     always_rules, decided_call, editable_text, own_decision, rules_of_always,
 };
 use crate::app::stop_members::is_alive;
+use crate::os::spawn::spawn_local;
 use crate::protocol::permission::would_allow;
 use crate::protocol::request::RequestVerdict;
 use crate::store::{roster, transcript, unread};
@@ -321,7 +322,7 @@ impl Approvals {
             text.push_str("; /permissions revoke N revokes it");
         }
         self.notify(text);
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             let queue = &runtime.approval_queue;
             if let Err(why) = queue.decide(&id, decider, decision.clone()).await {
                 let _unread = notices.send(why.to_string());
@@ -358,7 +359,7 @@ impl Approvals {
         runtime.supervisor.set_mode(mode);
         runtime.send(ApprovalEvent::SetMode(mode).into());
         let (runtime, approval_queue) = (runtime.clone(), Rc::clone(&runtime.approval_queue));
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             runtime.record_mode(mode).await;
             let follows = |_: &str, its: &str| {
                 its == before.word() || PermissionMode::parse(its).is_some_and(|its| its > mode)

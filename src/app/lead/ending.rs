@@ -8,6 +8,7 @@ use crate::app::output::warn;
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::ModelError;
+use crate::os::spawn::spawn_local;
 use crate::os::{failpoint::hit, signals::SignalEvent};
 use crate::protocol::budget::BudgetLimit;
 use crate::protocol::ladder::Urgency;
@@ -64,7 +65,7 @@ pub(super) fn spawn_loop(
     events: Events,
     inbound: UnboundedReceiver<Event>,
 ) -> JoinHandle<EndedLoop> {
-    tokio::task::spawn_local(async move {
+    spawn_local(async move {
         let (mailbox, team) = (Arc::clone(&agent.mailbox), agent.bus.dir().clone());
         let finished = agent::run(agent, events, inbound, || {}).await;
         release_leases(&team, &AgentName::lead()).await;

@@ -2,6 +2,7 @@
 
 use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
+use crate::os::spawn::spawn_local;
 use crate::os::{Clock, SystemClock};
 use crate::protocol::permission::Policy;
 use crate::settings::granted::GrantedRule;
@@ -102,7 +103,7 @@ impl LeadRuntime {
         }
         // A number means one rule for ever, so a message that comes twice has one effect.
         let (runtime, numbers) = (self.clone(), numbers.clone());
-        tokio::task::spawn_local(async move { runtime.revoke(&numbers).await });
+        spawn_local(async move { runtime.revoke(&numbers).await });
     }
 
     /// Searches mail that the lead has not drained yet, as a turn delays the drain, for rules to take back.

@@ -7,6 +7,7 @@ use crate::agent::model_chain::AgentModels;
 use crate::app::subagent_models::SubagentModels;
 use crate::bus::Bus;
 use crate::error::Failure;
+use crate::os::spawn::spawn_local;
 use crate::settings::granted::RulesOfLead;
 use crate::settings::last_lead::LastLead;
 use crate::store::tail::Tail;
@@ -63,7 +64,7 @@ impl LeadRuntime {
         mode: PermissionMode,
     ) -> Result<(), Failure> {
         self.supervisor.resume(returning).await?;
-        tokio::task::spawn_local(Rc::clone(&self.supervisor).keep_watch());
+        spawn_local(Rc::clone(&self.supervisor).keep_watch());
         if let Err(why) = self.keep().await {
             tracing::warn!(why, "`team permissions` shows the rules of an earlier lead");
         }

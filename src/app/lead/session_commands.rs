@@ -7,6 +7,7 @@ use crate::app::permissions::{self, granted_in_force};
 use crate::app::{interrupt, sessions, undo};
 use crate::bus::Outgoing;
 use crate::error::Failure;
+use crate::os::spawn::spawn_local;
 use crate::store::{asynchronous::offload, roster};
 use crate::ui::console::{FoldedText, QuestionPrompt};
 use crate::ui::question::{TypedAnswer, understand};
@@ -54,7 +55,7 @@ impl Session {
         }
         self.console.print(&format!("stopping {name} … (/stop {name} again stops waiting)"));
         let (supervisor, outcomes) = (Rc::clone(&self.runtime.supervisor), self.outcomes.clone());
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             if let Some(outcome) = supervisor.stop_named(name, "the user stops you").await {
                 // A session that ends meanwhile reports the outcome itself.
                 let _unread = outcomes.send(format!("{} {}", outcome.name, outcome.words()));

@@ -1,6 +1,7 @@
 //! Commands of the person at the lead's prompt (`!COMMAND`). The next prompt tells the model what they printed.
 
 use super::runtime::LeadRuntime;
+use crate::os::spawn::spawn_local;
 use crate::tools::command::{OutputStore, run_for_person};
 use crate::wire::AgentName;
 use std::rc::Rc;
@@ -52,7 +53,7 @@ impl ShellCommands {
                 lines.send(ShellEvent::Line(line.to_owned())).ok();
             })),
         };
-        self.running = Some(tokio::task::spawn_local(async move {
+        self.running = Some(spawn_local(async move {
             let run = run_for_person(&command, team.workspace(), &setup, &output_store).await;
             let output = run.unwrap_or_else(|why| format!("the command could not be run: {why}"));
             events.send(ShellEvent::Ended { command, output }).ok();

@@ -5,6 +5,7 @@
 
 use super::runtime::LeadRuntime;
 use crate::agent::event::MachineEvent;
+use crate::os::spawn::spawn_local;
 use crate::store::asynchronous::offload;
 use crate::tools::{SpawnOrder, TeamOps, ToolError};
 use crate::wire::AgentName;
@@ -30,7 +31,7 @@ pub(super) fn on_mail(runtime: &LeadRuntime, message: &Message) {
     let order =
         order(&request_id, name, role, prompt, [model, mode, isolation].map(Option::as_deref));
     let (runtime, what) = (runtime.clone(), format!("{name} ({role})"));
-    tokio::task::spawn_local(async move {
+    spawn_local(async move {
         let result = match order {
             Ok(order) => runtime.supervisor.spawn(order).await.map_err(|why| why.to_string()),
             Err(why) => Err(why.to_string()),

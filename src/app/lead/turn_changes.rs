@@ -1,5 +1,6 @@
 //! The files that agents have changed in a turn, found in the journals of undo when the turn has ended.
 
+use crate::os::spawn::spawn_local;
 use crate::store::TeamDir;
 use crate::store::asynchronous::offload;
 use crate::undo::session_diff::{AgentDiff, turn_diff};
@@ -26,7 +27,7 @@ impl TurnChanges {
     pub(super) fn turn_ended(&self, team: &TeamDir, agent: &AgentName) {
         let (team, agent, since) = (team.clone(), agent.clone(), self.since);
         let (after, found) = (self.shown.get(&agent).copied(), self.found.clone());
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             let look = move || turn_diff(&team, &agent, since, after.unwrap_or_default());
             match offload(look).await {
                 // A session that has ended shows no changes.

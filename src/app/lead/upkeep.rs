@@ -3,6 +3,7 @@
 //!
 //! *Invariant:* nobody waits for it. It ends with the session, between two files, and the next lead goes on with it.
 
+use crate::os::spawn::spawn_local;
 use crate::os::{Clock, SystemClock};
 use crate::settings::Settings;
 use crate::store::asynchronous::offload_while_wanted;
@@ -19,7 +20,7 @@ use std::time::Duration;
 pub(super) fn begin(dir: &TeamDir, settings: &Settings) {
     let (dir, limits, fsync) = (dir.clone(), limits(settings), settings.fsync.value);
     // The task is dropped with the event loop, which ends the work.
-    tokio::task::spawn_local(async move {
+    spawn_local(async move {
         offload_while_wanted(move |is_over| keep_up(&dir, limits, fsync, is_over)).await;
     });
 }

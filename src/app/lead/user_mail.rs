@@ -4,6 +4,7 @@ use crate::agent::event::{Event, MachineEvent};
 use crate::agent::mail_watcher;
 use crate::app::context::Context;
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail, take_mailbox};
+use crate::os::spawn::spawn_local;
 use crate::store::asynchronous::{SharedMailbox, with_mailbox};
 use crate::store::{Drained, LifeLock, Mailbox, TeamDir};
 use crate::wire::{AgentName, message::Message};
@@ -33,7 +34,7 @@ impl UserMail {
         let (shown, messages) = unbounded_channel();
         let drain = drain_when_notified(Arc::clone(&mailbox), notifications, shown);
         let watch = mail_watcher::watch(Arc::clone(&mailbox), events, Rc::default());
-        let tasks = [tokio::task::spawn_local(watch), tokio::task::spawn_local(drain)];
+        let tasks = [spawn_local(watch), spawn_local(drain)];
         Some(Self { mailbox, messages, tasks, _life: life })
     }
 

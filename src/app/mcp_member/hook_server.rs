@@ -6,6 +6,7 @@
 
 use super::served_mail::ServedMail;
 use super::status_task::ServedStatus;
+use crate::os::spawn::spawn_local;
 use crate::os::unix_socket;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -85,7 +86,7 @@ pub(super) async fn serve(mail: Rc<ServedMail>, is_woken: bool) {
         let Ok(place) = std::sync::Arc::clone(&places).try_acquire_owned() else { continue };
         count += 1;
         let (hooks, id) = (Rc::clone(&hooks), format!("hook-{count}"));
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             let _place = place;
             if let Err(why) = hooks.answer(stream, &id).await {
                 tracing::debug!(%why, "a hook has ended early");

@@ -17,6 +17,7 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::SystemClock;
 use crate::os::command::CommandSetup;
+use crate::os::spawn::spawn_local;
 use crate::settings::environment::Environment;
 use crate::store::tail::Tail;
 use crate::store::{LifeLock, Mailbox, StoreError, TeamDir, transcript};
@@ -151,10 +152,10 @@ impl Membership {
         let stop = Rc::clone(&stop_publishing);
         let publishing =
             status_task::publish(changes, reporter, async move { stop.notified().await });
-        let publisher = RefCell::new(Some(tokio::task::spawn_local(publishing)));
+        let publisher = RefCell::new(Some(spawn_local(publishing)));
         let claude = ClaudeInbox::find(parts.environment);
-        tokio::task::spawn_local(hook_server::serve(Rc::clone(&mail), claude.is_some()));
-        tokio::task::spawn_local(watch_inbox(Rc::clone(&mail), claude));
+        spawn_local(hook_server::serve(Rc::clone(&mail), claude.is_some()));
+        spawn_local(watch_inbox(Rc::clone(&mail), claude));
         let life = tokio::sync::Mutex::new(Some(life));
         let member = Self { mail, role, registry, status, life, publisher, stop_publishing };
         Ok((Rc::new(member), signals))
@@ -269,9 +270,9 @@ async fn watch_inbox(mail: Rc<ServedMail>, claude: Option<ClaudeInbox>) {
     let (events, mut inbound) = unbounded_channel();
     let woken = Rc::new(Notify::new());
     let watch = mail_watcher::watch(Arc::clone(&mail.mailbox), events, Rc::clone(&woken));
-    let watching = tokio::task::spawn_local(watch);
+    let watching = spawn_local(watch);
     let reminders = send_reminders(Arc::clone(&mail.bus), mail.me.clone(), woken);
-    let reminding = tokio::task::spawn_local(reminders);
+    let reminding = spawn_local(reminders);
     let mut search = Tail::new(mail.bus.dir().inbox(&mail.me));
     // A session without the tools could not answer.
     let mut has_tools = false;

@@ -8,6 +8,7 @@ use super::status_task::{ServedStatus, StatusSender};
 use crate::agent::mail_ingest::report_dead_letters;
 use crate::bus::Bus;
 use crate::os::failpoint::hit;
+use crate::os::spawn::spawn_local;
 use crate::os::{Clock, SystemClock};
 use crate::store::asynchronous::{self, SharedMailbox, offload};
 use crate::store::tail::Tail;
@@ -79,7 +80,7 @@ impl ServedMail {
     /// Takes the waiting mail into the transcript and the mailbag. Dropping the future does not stop it.
     pub(in crate::app) async fn collect(&self) -> Result<(), StoreError> {
         let Some(this) = self.this.upgrade().filter(|it| !it.has_left.get()) else { return Ok(()) };
-        let work = tokio::task::spawn_local(async move { this.drain().await });
+        let work = spawn_local(async move { this.drain().await });
         // The task is cancelled at the end of the process only.
         work.await.unwrap_or(Ok(()))
     }

@@ -7,6 +7,7 @@ use crate::app::event_loop::{SignalStream, exit_of};
 use crate::app::stdio::{Input, write_line};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::signals::SignalEvent;
+use crate::os::spawn::spawn_local;
 use crate::tool_server::http::HttpServer;
 use crate::tool_server::{LocalFuture, ServedMember, ToolServer, lines};
 use crate::tools::{Call, ToolError};
@@ -79,9 +80,9 @@ impl Session {
                 self.failure.borrow_mut().take();
                 *self.member.borrow_mut() = Some(Rc::clone(&member));
                 let (signalled, stopped) = (Rc::clone(&self.signalled), Rc::clone(&self.stopped));
-                tokio::task::spawn_local(forward_signals(signals, signalled, stopped));
+                spawn_local(forward_signals(signals, signalled, stopped));
                 let leaving = Rc::clone(&member);
-                tokio::task::spawn_local(async move {
+                spawn_local(async move {
                     leaving.membership().asked_to_leave().await;
                     leaving.leave(Exit::Ok).await;
                 });

@@ -24,6 +24,7 @@ use crate::app::walls::LevelOrigin;
 use crate::app::{clones, output, walls};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::agent::NoModel;
+use crate::os::spawn::spawn_local;
 use crate::os::{
     async_fd::ReadableFd, child, failpoint::hit, memory, program, signals::SignalEvent, uptime,
 };
@@ -217,7 +218,7 @@ impl TeammateApp {
         let agent = with_left_mail(build_agent(parts, &context.environment)?).await;
         let signalled = Rc::default();
         let forwarding = forward_signals(process.signals, events.clone(), Rc::clone(&signalled));
-        tokio::task::spawn_local(forwarding);
+        spawn_local(forwarding);
         let TeammateOptions { name, model, prompt, lead, .. } = options;
         if let Some(prompt) = prompt {
             let _received = events.send(MachineEvent::Prompt(prompt).into());
@@ -315,7 +316,7 @@ fn report_ready(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
     let _lead_gone = handshake::send(&socket, &HandshakeAnswer::Ready);
     hit("child.ready");
     memory::forget_the_start();
-    tokio::task::spawn_local(watch_lead(socket, events, life));
+    spawn_local(watch_lead(socket, events, life));
 }
 
 /// Stops the agent at the end of file, which means that the lead has exited.

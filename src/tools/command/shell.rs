@@ -5,6 +5,7 @@ use super::output::{CappedOutput, OutputSink};
 use crate::os::async_fd::ReadableFd;
 use crate::os::command::{self, CommandSetup, RunningCommand};
 use crate::os::pidfd::ExitKind;
+use crate::os::spawn::spawn_blocking;
 use crate::os::wall::PROXY_ADDRESS;
 use crate::wire::limits::OUTPUT_DRAIN;
 use std::fs::File;
@@ -107,7 +108,7 @@ impl StartedCommand {
                 () = &mut until => break true,
             }
         };
-        let mut ending = tokio::task::spawn_blocking(|| running.end());
+        let mut ending = spawn_blocking(|| running.end());
         let end = loop {
             tokio::select! {
                 () = &mut reading, if !drained => drained = true,

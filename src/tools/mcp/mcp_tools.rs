@@ -4,6 +4,7 @@ use super::catalog::{Catalog, CatalogTool};
 use super::server::Server;
 use super::setup::McpSetup;
 use crate::mcp::CallContent;
+use crate::os::spawn::erased;
 use crate::os::wall::Walls;
 use crate::protocol::permission::PermissionSubject;
 use crate::tools::call::Call;
@@ -67,7 +68,7 @@ impl McpTools {
         let mut loading = JoinSet::new();
         for server in self.servers.iter().filter(|server| server.needs_tools()) {
             let server = Rc::clone(server);
-            loading.spawn_local(async move { server.load_tools().await });
+            loading.spawn_local(erased(async move { server.load_tools().await }));
         }
         while loading.join_next().await.is_some() {}
         self.refresh();

@@ -3,6 +3,7 @@
 use crate::os::async_fd::ReadableFd;
 use crate::os::command::{self, CommandSetup, ProgramPipes, RunningCommand};
 use crate::os::identity::ProcessIdentity;
+use crate::os::spawn::erased;
 use crate::store::asynchronous::offload;
 use crate::tools::command::host_proxy::HostProxy;
 use crate::tools::command::shell::through_proxy;
@@ -68,11 +69,11 @@ impl ServerProcess {
         let ProgramPipes { input, output, errors } = pipes;
         let (mut served, mut reader) = (JoinSet::new(), JoinSet::new());
         if let (Some(proxy), Some(door)) = (proxy, running.take_proxy()) {
-            served.spawn_local(async move { proxy.serve(door).await });
+            served.spawn_local(erased(async move { proxy.serve(door).await }));
         }
         let last_line = Rc::new(RefCell::new(String::new()));
         let errors = Receiver::from_owned_fd(OwnedFd::from(errors))?;
-        reader.spawn_local(read_errors(errors, Rc::clone(&last_line), printed));
+        reader.spawn_local(erased(read_errors(errors, Rc::clone(&last_line), printed)));
         let output = Receiver::from_owned_fd(OwnedFd::from(output))?;
         let input = Sender::from_owned_fd(OwnedFd::from(input))?;
         let process = Self { running, _proxy: served, errors: reader, last_line };

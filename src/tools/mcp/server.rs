@@ -5,6 +5,7 @@ use super::process::ServerProcess;
 use super::setup::McpSetup;
 use crate::mcp::{CallContent, Connection, ConnectionError, Era, MAX_PROGRESS, RemoteTool};
 use crate::os::deadline::deadline;
+use crate::os::spawn::spawn_local;
 use crate::os::{Clock, SystemClock};
 use crate::store::asynchronous::offload;
 use crate::store::mcp::{self, ServerRecord};
@@ -347,7 +348,7 @@ impl Server {
     /// Ends the server once it was not used for a while.
     fn end_when_idle(self: &Rc<Self>) {
         let (server, wait) = (Rc::downgrade(self), self.setup.idle_after);
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             sleep(wait).await;
             let Some(server) = server.upgrade() else { return };
             let mut state = server.state.lock().await;

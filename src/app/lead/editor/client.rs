@@ -8,6 +8,7 @@ use crate::acp::served::incoming::{
 };
 use crate::app::stdio::{Input, write_line};
 use crate::error::Failure;
+use crate::os::spawn::spawn_local;
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -41,10 +42,10 @@ impl Client {
     /// Starts to read and to write. The receiver ends at the end of the input. Fails if there is no thread for it.
     pub(super) fn start() -> Result<(Rc<Self>, Receiver<ClientMessage>), Failure> {
         let (sender, messages) = channel(MOST_UNHANDLED);
-        tokio::task::spawn_local(read(Input::start()?, sender));
+        spawn_local(read(Input::start()?, sender));
         let (outgoing, lines) = unbounded_channel();
         let (queued, gone) = (Rc::<Cell<usize>>::default(), Rc::<Notify>::default());
-        let writer = tokio::task::spawn_local(write(lines, Rc::clone(&queued), Rc::clone(&gone)));
+        let writer = spawn_local(write(lines, Rc::clone(&queued), Rc::clone(&gone)));
         let client = Self {
             outgoing: RefCell::new(Some(outgoing)),
             queued,

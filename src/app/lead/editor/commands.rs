@@ -9,6 +9,7 @@ use crate::app::lead::runtime::LeadRuntime;
 use crate::app::lead::slash_command::{TypedLine, parse, render};
 use crate::app::permissions::{self, RuleInForce, granted_in_force};
 use crate::bus::Outgoing;
+use crate::os::spawn::spawn_local;
 use crate::store::{asynchronous::offload, roster};
 use crate::ui::help::COMMANDS;
 use crate::ui::view::View;
@@ -133,7 +134,7 @@ impl Commands {
         }
         let told = format!("stopping {name} … (/stop {name} again stops waiting)");
         let (supervisor, outcomes) = (Rc::clone(&self.runtime.supervisor), self.outcomes.clone());
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             if let Some(outcome) = supervisor.stop_named(name, "the user stops you").await {
                 // A session that has ended reports the outcome no more.
                 let _unread = outcomes.send(format!("{} {}", outcome.name, outcome.words()));

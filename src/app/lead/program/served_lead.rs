@@ -11,6 +11,7 @@ use crate::app::lead::runtime::LeadRuntime;
 use crate::app::lead::spawn_requests;
 use crate::app::mcp_member::{MailWatch, MemberParts, Membership, PlacedMember, TakenPlace};
 use crate::error::{Exit, Failure};
+use crate::os::spawn::spawn_local;
 use crate::protocol::ladder::Urgency;
 use crate::store::roster;
 use crate::tool_server::LocalFuture;
@@ -125,7 +126,7 @@ impl ServedLead {
             budgets,
             stop: Rc::clone(&stop_watching),
         };
-        tokio::task::spawn_local(watch.run(unread_mail, inbound));
+        spawn_local(watch.run(unread_mail, inbound));
         tracing::info!("a program leads");
         let lead = Self {
             member,

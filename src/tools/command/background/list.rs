@@ -6,6 +6,7 @@ use crate::bus::Outgoing;
 use crate::os::command::END_WITHIN;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::ExitKind;
+use crate::os::spawn::spawn_local;
 use crate::os::{Clock, SystemClock};
 use crate::store::asynchronous::offload;
 use crate::store::output_spill::OutputSpill;
@@ -300,7 +301,7 @@ impl BackgroundCommands {
             live.stop();
         }
         let (own, id) = (Rc::clone(self), id.to_owned());
-        let task = tokio::task::spawn_local(async move {
+        let task = spawn_local(async move {
             let begun = SystemClock.monotonic();
             let stopped = async {
                 let stopped = live.until(|live| live.is_stopped.get());

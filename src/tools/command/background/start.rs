@@ -3,6 +3,7 @@
 use super::list::{BackgroundCommands, Ending, Place};
 use crate::os::command::CommandSetup;
 use crate::os::failpoint::hit;
+use crate::os::spawn::spawn_local;
 use crate::os::wall::outbox::Outbox;
 use crate::tools::call::{Call, ToolError};
 use crate::tools::command::call_guard::BackgroundGuard;
@@ -43,7 +44,7 @@ pub(in crate::tools) async fn start(
     };
     let (background, team) = (Rc::clone(&parts.background), Rc::clone(&parts.team));
     let (call, folder) = (call.clone(), place.folder.clone());
-    let begun = tokio::task::spawn_local(async move {
+    let begun = spawn_local(async move {
         let id = background.record(&new.command, new.limit, &call, place).await?;
         hit("background.recorded");
         begin(id, new, &folder, guard, &background, team).await

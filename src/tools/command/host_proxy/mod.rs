@@ -9,6 +9,7 @@ mod request;
 mod tls_name;
 
 use crate::os::async_fd::ReadableFd;
+use crate::os::spawn::erased;
 use crate::os::wall::receive_listener;
 use crate::wire::host::{HostGrant, HostPattern, WEB_PORTS, is_public};
 use crate::wire::limits::{PROXY_CONNECTIONS, PROXY_TIMEOUT};
@@ -68,7 +69,7 @@ impl HostProxy {
                 client = listener.accept(), if connections.len() < PROXY_CONNECTIONS => {
                     let (client, _) = client?;
                     let proxy = self.clone();
-                    connections.spawn_local(async move { proxy.serve_one(client).await });
+                    connections.spawn_local(erased(async move { proxy.serve_one(client).await }));
                 }
                 Some(_) = connections.join_next() => {}
             }
