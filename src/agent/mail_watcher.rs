@@ -4,11 +4,15 @@ use super::event::{Events, MachineEvent};
 use super::heartbeat::until;
 use crate::os::aligned_interval::AlignedInterval;
 use crate::os::async_fd::ReadableFd;
+use crate::os::memory::RestWatch;
 use crate::store::{Mailbox, SettleResult};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+
+/// The time after which an agent without mail is at rest for the first time.
+const FIRST_REST: Duration = Duration::from_secs(2);
 
 struct MailSource {
     wakes: Option<ReadableFd>,
@@ -38,13 +42,16 @@ impl MailSource {
 /// because the mailbox watches the timers of its owner as well.
 pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events, woken: Rc<Notify>) {
     let mut sources = MailSource::of(&mailbox.lock().unwrap_or_else(PoisonError::into_inner));
-    let mut pause = sources.at_the_latest();
+    let (mut pause, mut rest) = (Some(FIRST_REST), RestWatch::new());
     loop {
         let has_event = tokio::select! {
             () = wake_up(sources.wakes.as_ref().map(ReadableFd::woken)) => true,
             () = wake_up(sources.ticks.as_ref().map(AlignedInterval::next)) => false,
             () = until(pause.and_then(|pause| Instant::now().checked_add(pause))) => false,
         };
+        if !has_event {
+            rest.look();
+        }
         woken.notify_one();
         // A mailbox that is locked is being drained; the machine drains again afterwards.
         let unread = match mailbox.try_lock() {

@@ -36,7 +36,7 @@ pub const POISON_WINDOW: Duration = Duration::from_secs(600);
 /// The poll period of a mailbox with file events, for events that never come (RELIABILITY 3.6).
 pub const MAIL_POLL: Duration = Duration::from_secs(1);
 /// The poll period on a local disk whose file events were tested with a file: they come there.
-pub const MAIL_POLL_WITH_TESTED_EVENTS: Duration = Duration::from_secs(5);
+pub const MAIL_POLL_WITH_TESTED_EVENTS: Duration = Duration::from_secs(20);
 /// The poll period of a mailbox whose user has no file events left (RELIABILITY 3.6).
 pub const MAIL_POLL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 

@@ -26,7 +26,7 @@ use crate::error::{Exit, Failure, OrFail};
 use crate::llm::agent::NoModel;
 use crate::os::spawn::spawn_local;
 use crate::os::{
-    async_fd::ReadableFd, child, failpoint::hit, memory, program, signals::SignalEvent, uptime,
+    async_fd::ReadableFd, child, failpoint::hit, program, signals::SignalEvent, uptime,
 };
 use crate::settings::environment::Environment;
 use crate::settings::models::KnownModels;
@@ -315,7 +315,6 @@ async fn forward_signals(
 fn report_ready(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
     let _lead_gone = handshake::send(&socket, &HandshakeAnswer::Ready);
     hit("child.ready");
-    memory::forget_the_start();
     spawn_local(watch_lead(socket, events, life));
 }
 
