@@ -213,7 +213,7 @@ impl Writer {
     }
 
     fn on_open(&mut self, call: &Call) {
-        let Some(path) = self.inside(&call.path(1)) else { return };
+        let Some(path) = self.inside(&self.opened_path(call)) else { return };
         if FOLDERS.contains(&path.as_str()) {
             self.open.insert(call.result, Open::Folder { path });
             return;
@@ -231,6 +231,15 @@ impl Writer {
         }
         let appends = flags.contains(&"O_APPEND");
         self.open.insert(call.result, Open::File { file, path, at: 0, appends });
+    }
+
+    /// The path of an `openat`, which may be below an open folder.
+    fn opened_path(&self, call: &Call) -> PathBuf {
+        let folder = call.args[0].parse().ok().and_then(|fd: i64| self.open.get(&fd));
+        if let Some(Open::Folder { path }) = folder {
+            return self.root.join(path).join(call.path(1));
+        }
+        call.path(1)
     }
 
     fn on_told(&mut self, call: &Call) {
