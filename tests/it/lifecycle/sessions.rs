@@ -431,8 +431,9 @@ fn a_name_that_is_spawned_again_does_not_go_on_with_a_cut_off_turn() {
         let team = Team::new();
         team.variable("TEAM_RESTART", "never");
         let mut first = lead_of_size(&team, "rehearsal", size);
-        first.type_line("Spawn bob (coder). Ask him to run `echo once >> ran; sleep 1000`.");
-        wait_file(&team, "ran");
+        let run = "echo once >> ran; touch bob.here; sleep 1000";
+        first.type_line(&format!("Spawn bob (coder). Ask him to run `{run}`."));
+        wait_file(&team, "bob.here");
         kill_9(&team, "bob");
         team.wait_status("bob", "failed");
         quit(first);
