@@ -12,8 +12,8 @@ use agent_team::wire::carried::HostName;
 type Judgement = Result<(AgentName, Option<NameStep>), String>;
 
 impl NameClaims {
-    /// Answers some of the hosts that wait. What is placed is on disk before.
-    pub(crate) async fn answer_some(&mut self, carrier: &Carrier, mirror: &RosterMirror) {
+    /// Answers some of the hosts that wait; returns whether a name was placed. What is placed is on disk before.
+    pub(crate) async fn answer_some(&mut self, carrier: &Carrier, mirror: &RosterMirror) -> bool {
         let questions = self.waiting.take_some();
         let wanted: Vec<_> = questions.iter().flat_map(WaitingQuestion::wanted).collect();
         let mut outcomes = Vec::with_capacity(wanted.len());
@@ -35,6 +35,10 @@ impl NameClaims {
             outcomes.extend(judged.into_iter().zip(taken));
         }
         self.record().await;
+        let is_placed = |(judged, taken): &(Judgement, Result<(), StepFailure>)| {
+            taken.is_ok() && judged.as_ref().is_ok_and(|(_, step)| step.is_some())
+        };
+        let has_placed = outcomes.iter().any(is_placed);
         let mut outcomes = outcomes.into_iter();
         for WaitingQuestion { names, reply, .. } in questions {
             let answers = outcomes.by_ref().take(names.len());
@@ -43,6 +47,7 @@ impl NameClaims {
                 drop(reply.answer(answers.into()).await);
             }
         }
+        has_placed
     }
 
     fn judge(&self, by: &HostName, wanted: &WantedName, mirror: &RosterMirror) -> Judgement {

@@ -234,7 +234,8 @@ impl PresenceTask {
     /// Answers, as the authority, some of the hosts that ask for the places of names.
     async fn answer_claims(&mut self) {
         if let Some(mirror) = &self.mirror {
-            self.names.answer_some(&self.carrier, mirror).await;
+            // The host of a name may have told of its agent before, when its entry did not count yet.
+            self.has_changed |= self.names.answer_some(&self.carrier, mirror).await;
         }
     }
 
