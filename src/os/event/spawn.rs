@@ -43,6 +43,7 @@ pub(crate) async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send +
     let done = offload_any(Box::new(|| Box::new(work()))).await;
     match done.downcast() {
         Ok(done) => *done,
+        // It is what was boxed above.
         Err(_) => std::future::pending().await,
     }
 }

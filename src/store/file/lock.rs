@@ -53,7 +53,7 @@ pub fn exclusive(path: &Path, limit: Duration) -> Result<Held, StoreError> {
 pub(crate) struct SideLock {
     path: PathBuf,
     file: Option<Arc<File>>,
-    /// The word of the caller as of which the file has its name.
+    /// The moment, as the caller counts, in which the file was seen to have its name.
     looked_at: Option<Instant>,
     uncontended: u8,
 }

@@ -83,3 +83,35 @@ impl FoundFolder {
         open_known_in(&self.folder, inbox, Access::Append)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::test_team;
+    use std::fs;
+
+    #[test]
+    fn nothing_is_opened_in_a_removed_folder_and_a_replaced_one_is_noticed() {
+        let (top, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
+        let inbox = dir.inbox(&alice);
+        drop(File::create(&inbox).unwrap());
+        let folder = InboxFolder::of_senders(&dir);
+        let found = folder.current().unwrap();
+        found.open(&inbox).unwrap();
+        let moved = top.path().join("moved");
+        fs::rename(dir.root(), &moved).unwrap();
+        // Another team, at the same path, with an inbox of the same name.
+        let other = TeamDir::create(dir.root()).unwrap();
+        drop(File::create(other.inbox(&alice)).unwrap());
+        assert!(matches!(folder.find(), Err(StoreError::Gone(_))));
+        fs::remove_dir_all(moved).unwrap();
+        // However short ago it was found.
+        assert!(found.open(&inbox).is_err_and(|why| why.is_missing()));
+        let start = Instant::now();
+        while start.elapsed() <= TRUSTED_FOR {
+            std::thread::park_timeout(TRUSTED_FOR);
+        }
+        assert!(matches!(folder.current(), Err(StoreError::Gone(_))));
+    }
+}
