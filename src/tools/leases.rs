@@ -14,16 +14,16 @@ const IN_CLONE: &str =
     "You work in a clone of your own, where nobody else writes: no lease is needed.";
 
 parameters!(ClaimFiles {
-    paths: Vec<String> = required(TextList, "files and folders of the workspace, which need not exist yet"),
-    why: String = required(Text, "what you will change there, in a few words"),
+    paths: Vec<String> = required(TextList, "files and folders, which need not exist yet"),
+    why: String = required(Text, "what you will change"),
 });
 
 impl Tool for ClaimFiles {
     const SPEC: ToolSpec = ToolSpec {
         name: "claim_files",
         description: "Lease files or folders: until you release them or end, no other agent can change \
-                      them. A folder stands for all that is below it. You get all paths or none. Claim \
-                      only what you are about to change, and release it when you are done.",
+                      them. A folder stands for all below it. You get all paths or none. Claim only \
+                      what you are about to change.",
         after_crash: AfterCrash::Repeat,
         of_subagents: true,
         ..TALKS
@@ -47,13 +47,13 @@ impl Tool for ClaimFiles {
 
 parameters!(ReleaseFiles {
     #[serde(default)]
-    paths: Option<Vec<String>> = optional(TextList, "leased files and folders; without it, all of yours"),
+    paths: Option<Vec<String>> = optional(TextList, "all of yours if left out"),
 });
 
 impl Tool for ReleaseFiles {
     const SPEC: ToolSpec = ToolSpec {
         name: "release_files",
-        description: "Release paths that you have leased with claim_files, so that others can change them.",
+        description: "Release leased paths, so that others can change them.",
         after_crash: AfterCrash::Repeat,
         of_subagents: true,
         ..TALKS

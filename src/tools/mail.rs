@@ -37,8 +37,8 @@ parameters!(SendMessage {
 impl Tool for SendMessage {
     const SPEC: ToolSpec = ToolSpec {
         name: "send_message",
-        description: "Send a message to an agent by name: a teammate, `lead` or `user`. It is stored \
-                      at once and wakes it. An unknown or ended one is an error.",
+        description: "Send a message to a teammate, `lead` or `user`. It is stored at once and wakes \
+                      the recipient.",
         compact: Some(CompactOffer::always(Audience::Both, "Send a message to one agent.")),
         after_crash: AfterCrash::Repeat,
         signal: Signal::SendsMessage,
@@ -148,9 +148,8 @@ parameters!(ReadInbox {});
 impl Tool for ReadInbox {
     const SPEC: ToolSpec = ToolSpec {
         name: "read_inbox",
-        description: "Show your mail: unread mail, and mail delivered since you last looked. Mail \
-                      is also shown to you automatically before every step, so do not use this \
-                      tool to wait.",
+        description: "Show unread mail, and mail since you last looked. You get mail before every \
+                      step anyway: do not use this tool to wait.",
         compact: Some(CompactOffer::always(Audience::Lead, "Show your mail.")),
         effect: Effect::Reads,
         ..MAIL

@@ -54,6 +54,7 @@ pub(crate) use served::{Handout, HandoutFuture, MailHandout, ServedModel};
 use crate::store::TeamDir;
 use crate::wire::role::Role;
 use crate::wire::tool::{Audience, Effect, Purpose, Signal, SubjectArgument, ToolSpec};
+use memchr::memmem;
 use registry::{Registration, Tool as _};
 
 /// Lists the tools, and apart from what they do, their specs: a program that only looks names up, such as a relay, has no code of
@@ -147,9 +148,10 @@ pub(crate) fn find_similar(tool: &ToolSpec) -> impl Iterator<Item = &'static Too
     specs().filter(move |it| is_one && it.name != name && changes_files(it))
 }
 
-/// Whether the line of a result, as text, may have what a registry restores: the view of a file, or tools that were found.
-pub(crate) fn may_restore(line: &str) -> bool {
-    ["\"file\":", "\"more_files\":", mcp::FOUND].iter().any(|part| line.contains(part))
+/// Whether the line of a result may have what a registry restores: the view of a file, or tools that were found.
+pub(crate) fn may_restore(line: &[u8]) -> bool {
+    let parts = ["\"file\":", "\"more_files\":", mcp::FOUND];
+    parts.iter().any(|part| memmem::find(line, part.as_bytes()).is_some())
 }
 
 /// Whether an agent in this role can complete tasks. A role without a file has every tool.

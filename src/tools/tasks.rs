@@ -21,23 +21,21 @@ const STATUSES: [&str; 5] = {
     [a.word(), b.word(), c.word(), d.word(), e.word()]
 };
 
-const TASK_ID: &str = "such as \"3\"";
-
 parameters!(CreateTask {
     subject: String = required(Text, "the task in one line"),
     #[serde(default)]
-    description: String = recommended(Text, "the details"),
+    description: String = recommended(Text, ""),
     #[serde(default)]
-    blocked_by: Vec<TaskId> = optional(TextList, "ids of tasks that must be completed first"),
-    owner: Option<String> = optional(Text, "the owner; without one, any idle teammate may claim it"),
+    blocked_by: Vec<TaskId> = optional(TextList, "tasks that must be completed first"),
+    owner: Option<String> = optional(Text, "without one, any idle teammate may claim it"),
     role: Option<String> = optional(Text, "only teammates with this role claim it by themselves"),
 });
 
 impl Tool for CreateTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "create_task",
-        description: "Add a task to the list that the team shares. An idle teammate claims it once every \
-                      task in blocked_by is completed. Returns its id.",
+        description: "Add a task to the list that the team shares. An idle teammate claims it once \
+                      all of blocked_by are completed.",
         compact: Some(CompactOffer::when(
             OfferCondition::OpenTasks,
             Audience::Lead,
@@ -107,12 +105,12 @@ impl Tool for ListTasks {
     }
 }
 
-parameters!(GetTask { task_id: TaskId = required(Text, TASK_ID) });
+parameters!(GetTask { task_id: TaskId = required(Text, "") });
 
 impl Tool for GetTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "get_task",
-        description: "Show one task with its description and its history, as JSON.",
+        description: "Show a task with its history, as JSON.",
         effect: Effect::Reads,
         served: Served::Listed,
         supersedes: Supersedes::SameCall,
@@ -126,13 +124,13 @@ impl Tool for GetTask {
     }
 }
 
-parameters!(ClaimTask { task_id: TaskId = required(Text, TASK_ID) });
+parameters!(ClaimTask { task_id: TaskId = required(Text, "") });
 
 impl Tool for ClaimTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "claim_task",
-        description: "Take a task and begin to work on it. Only one agent gets it; it stays yours until \
-                      you complete it, give it back (update_task with status pending), or end.",
+        description: "Take a task and begin to work on it. It is yours until you complete it, give it \
+                      back (update_task, status pending), or end.",
         compact: Some(CompactOffer::when(
             OfferCondition::OpenTasks,
             Audience::Teammate,
@@ -151,14 +149,13 @@ impl Tool for ClaimTask {
 }
 
 parameters!(UpdateTask {
-    task_id: TaskId = required(Text, TASK_ID),
+    task_id: TaskId = required(Text, ""),
     status: Option<TaskStatus> = recommended(Word(&STATUSES), ""),
-    owner: Option<String> = optional(Text, "the owner; \"\" for none"),
+    owner: Option<String> = optional(Text, "\"\" for none"),
     subject: Option<String> = optional(Text, ""),
     description: Option<String> = optional(Text, ""),
-    role: Option<String> =
-        optional(Text, "only teammates with this role claim it; \"\" for any role"),
-    blocked_by: Option<Vec<TaskId>> = optional(TextList, "all tasks that must be completed first"),
+    role: Option<String> = optional(Text, "of those that may claim it; \"\" for any"),
+    blocked_by: Option<Vec<TaskId>> = optional(TextList, "the whole list"),
     note: Option<String> = recommended(Text, "why, for the history"),
 });
 
@@ -197,7 +194,7 @@ impl Tool for UpdateTask {
 }
 
 // An agent needs this tool to take tasks from the list by itself.
-parameters!(CompleteTask { task_id: TaskId = required(Text, TASK_ID) });
+parameters!(CompleteTask { task_id: TaskId = required(Text, "") });
 
 impl Tool for CompleteTask {
     const SPEC: ToolSpec = ToolSpec {

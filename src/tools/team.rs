@@ -175,7 +175,7 @@ impl Tool for ShutdownTeammate {
 parameters!(ShutdownResponse {
     request_id: String = required(Text, ""),
     approve: bool = required(Boolean, "true: end now"),
-    reason: Option<String> = optional(Text, "why"),
+    reason: Option<String> = optional(Text, ""),
 });
 
 impl Tool for ShutdownResponse {
@@ -218,7 +218,7 @@ pub(super) struct SubmitPlan {
 }
 
 impl Parameters for SubmitPlan {
-    const PARAMETERS: &[Parameter] = &[Parameter::required("plan", Text, "the plan")];
+    const PARAMETERS: &[Parameter] = &[Parameter::required("plan", Text, "")];
 }
 
 impl Tool for SubmitPlan {

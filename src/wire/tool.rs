@@ -414,9 +414,6 @@ impl ToolSpec {
         if !(is_full && required.is_empty()) {
             fields.insert("required".into(), required.into());
         }
-        if is_full {
-            fields.insert("additionalProperties".into(), false.into());
-        }
         let compact = self.compact.filter(|_| !is_full);
         ToolDefinition {
             name: self.name.into(),
@@ -475,7 +472,6 @@ mod tests {
                 "dry": { "type": "boolean", "description": "wait" },
             },
             "required": ["color", "where"],
-            "additionalProperties": false,
         });
         assert_eq!(definition.input_schema.to_string(), expected.to_string());
         // The compact one has the arguments that matter, without their descriptions.

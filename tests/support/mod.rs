@@ -15,6 +15,7 @@ pub(crate) mod history;
 pub(crate) mod http;
 pub(crate) mod machines;
 pub(crate) mod mcp_client;
+pub(crate) mod prompt_cost;
 pub(crate) mod scripts;
 pub(crate) mod skips;
 pub(crate) mod terminal;

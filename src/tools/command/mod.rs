@@ -82,7 +82,7 @@ const MAX_COMMAND_BYTES: usize = 131_071;
 parameters!(Bash {
     command: String = required(Text, ""),
     /// In seconds.
-    timeout: Option<u64> = optional(SECONDS, "Seconds after which it is ended."),
+    timeout: Option<u64> = optional(SECONDS, ""),
     /// Whether it runs beside other calls.
     background: Option<bool> = optional(Boolean, "Returns an id at once; no time limit but a given timeout."),
     /// The reason for which it is to run outside the walls.

@@ -35,7 +35,7 @@ const PART_CHARS: usize = 45_000;
 const FAILURE_CHARS: usize = 2000;
 
 parameters!(FetchUrl {
-    url: String = required(Text, "The whole address, with https:// or http://."),
+    url: String = required(Text, "With https:// or http://."),
     offset: Option<usize> = optional(Count { most: None }, "First character, as an earlier result says."),
 });
 

@@ -26,9 +26,9 @@ pub(in crate::tools) struct TextEdit {
 
 parameters!(EditFile {
     path: String = required(Text, ""),
-    old_text: Option<String> = required(Text, "The exact text in the file."),
+    old_text: Option<String> = required(Text, ""),
     new_text: Option<String> = required(Text, ""),
-    replace_all: Option<bool> = optional(Boolean, "Replaces every occurrence."),
+    replace_all: Option<bool> = optional(Boolean, ""),
     edits: Option<Vec<TextEdit>> = optional(TextEdits, "Further edits of this file, made in order: all or none."),
 });
 

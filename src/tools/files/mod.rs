@@ -55,7 +55,7 @@ const FILE: ToolSpec =
 parameters!(ReadFile {
     path: String = required(Text, ""),
     offset: Option<usize> = optional(Count { most: None }, "First line, from 1."),
-    limit: Option<usize> = optional(Count { most: None }, "Number of lines."),
+    limit: Option<usize> = optional(Count { most: None }, ""),
 });
 
 impl Tool for ReadFile {
@@ -180,9 +180,8 @@ impl Tool for WriteFile {
     const SPEC: ToolSpec = ToolSpec {
         name: "write_file",
         aliases: &["Write"],
-        description: "Writes a whole file of the workspace; folders on the way are made. An existing \
-                      file must have been read whole with read_file. To change a part of a file use \
-                      edit_file.",
+        description: "Writes a whole file; folders on the way are made. An existing one must have been \
+                      read whole with read_file. To change a part use edit_file.",
         compact: Some(
             CompactOffer::always(Audience::Teammate, "Write a whole file.").followed_by(
                 "this call is done. Now do the next step, or answer if it was the last.",

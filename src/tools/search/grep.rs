@@ -51,7 +51,7 @@ parameters!(Grep {
     output: Option<String> = optional(Word(&[MATCHES, FILES, COUNTS]), "lines if left out."),
     context: Option<usize> = optional(Count { most: Some(MAX_CONTEXT) }, "Lines around a match."),
     ignore_case: Option<bool> = optional(Boolean, ""),
-    multiline: Option<bool> = optional(Boolean, "A match may span lines, and . matches a line break."),
+    multiline: Option<bool> = optional(Boolean, "A match may span lines."),
     all: Option<bool> = optional(Boolean, "Also hidden and ignored files."),
     offset: Option<usize> = optional(Count { most: None }, ""),
 });

@@ -18,7 +18,7 @@ const MAX_FILES: usize = 500_000;
 parameters!(ListFiles {
     path: Option<String> = optional(Text, "A folder; the workspace if left out."),
     glob: Option<String> = optional(Text, "Only files that match, such as *.rs or src/**/test_*."),
-    depth: Option<usize> = optional(Count { most: None }, "Folders this deep are shown and not entered; 1 shows one folder."),
+    depth: Option<usize> = optional(Count { most: None }, "1 shows one folder."),
     all: Option<bool> = optional(Boolean, "Also hidden and ignored files."),
     offset: Option<usize> = optional(Count { most: None }, ""),
 });

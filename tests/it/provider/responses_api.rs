@@ -8,6 +8,7 @@ use agent_team::llm::{
 use agent_team::wire::chat::{
     Block, ChatMessage, Reply as Answer, Request, Role, StopReason, Thinking, ToolDefinition,
 };
+use futures_util::future::join_all;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -33,6 +34,9 @@ fn config(fake: &Fake) -> ClientConfig {
     let config = ClientConfig::new(Api::Responses, &base, key, "model-1");
     ClientConfig { retry: AT_ONCE, cache_key, ..config }
 }
+
+/// The number of streams that are cut at a time.
+const STREAMS_AT_ONCE: usize = 8;
 
 fn client(fake: &Fake) -> Client {
     Client::new(config(fake)).unwrap()
@@ -262,29 +266,36 @@ async fn a_stream_cut_at_any_byte_is_requested_again() {
     cut_streams(1).await;
 }
 
-/// Cuts a stream after 0, `step`, 2 * `step`, … bytes.
+/// Cuts a stream after 0, `step`, 2 * `step`, … bytes. Several streams are cut at a time, since each one waits before it is requested
+/// again.
 async fn cut_streams(step: usize) {
     for reply in [rich(), rich().until_close()] {
-        let length = reply.stream_bytes(fake::Api::Responses, "model-1").len();
-        let whole = reply.clone();
-        let fake = Fake::start(move |view| {
-            // The answers to even requests are cut, those to odd ones are complete.
-            let (cut, odd) = (view.number / 2 * step, view.number % 2);
-            if odd == 1 { whole.clone() } else { whole.clone().cut_after(cut) }
-        });
-        let client = client(&fake);
-        let request = request();
-        // The numbers of requests in the ids lengthen the stream a little: the last ones are not cut.
-        for (round, cut) in (0..length).step_by(step).enumerate() {
-            let (answer, deltas) = ask(&client, &request).await;
-            assert_eq!(answer.unwrap().blocks, rich_blocks(2 * round + 1), "after {cut} bytes");
-            assert_eq!(shown(&deltas)[0], "I list the files 🦀.", "cut after {cut} bytes");
-            assert_eq!(retries(&deltas), 1, "cut after {cut} bytes");
-        }
-        let seen = fake.requests();
-        assert_eq!(seen.len(), 2 * length.div_ceil(step));
-        assert!(seen.iter().all(|view| view.body == seen[0].body));
+        let cut = |first| cut_some(&reply, (first * step, STREAMS_AT_ONCE * step));
+        join_all((0..STREAMS_AT_ONCE).map(cut)).await;
     }
+}
+
+/// Cuts a stream after `first`, `first + step`, … bytes.
+async fn cut_some(reply: &Reply, (first, step): (usize, usize)) {
+    let length = reply.stream_bytes(fake::Api::Responses, "model-1").len();
+    let whole = reply.clone();
+    let fake = Fake::start(move |view| {
+        // The answers to even requests are cut, those to odd ones are complete.
+        let (cut, odd) = (first + view.number / 2 * step, view.number % 2);
+        if odd == 1 { whole.clone() } else { whole.clone().cut_after(cut) }
+    });
+    let client = client(&fake);
+    let request = request();
+    // The numbers of requests in the ids lengthen the stream a little: the last ones are not cut.
+    for (round, cut) in (first..length).step_by(step).enumerate() {
+        let (answer, deltas) = ask(&client, &request).await;
+        assert_eq!(answer.unwrap().blocks, rich_blocks(2 * round + 1), "after {cut} bytes");
+        assert_eq!(shown(&deltas)[0], "I list the files 🦀.", "cut after {cut} bytes");
+        assert_eq!(retries(&deltas), 1, "cut after {cut} bytes");
+    }
+    let seen = fake.requests();
+    assert_eq!(seen.len(), 2 * (first..length).step_by(step).len());
+    assert!(seen.iter().all(|view| view.body == seen[0].body));
 }
 
 #[tokio::test]
