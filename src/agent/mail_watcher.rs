@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// The time after which an agent without mail is at rest for the first time.
-const FIRST_REST: Duration = Duration::from_secs(2);
+/// The time after the start and after each event in which an agent comes to rest.
+const REST_CHECK: Duration = Duration::from_secs(2);
 
 struct MailSource {
     wakes: Option<ReadableFd>,
@@ -42,20 +42,17 @@ impl MailSource {
 /// because the mailbox watches the timers of its owner as well.
 pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events, woken: Rc<Notify>) {
     let mut sources = MailSource::of(&mailbox.lock().unwrap_or_else(PoisonError::into_inner));
-    let (mut pause, mut rest) = (Some(FIRST_REST), RestWatch::new());
+    let (mut pause, mut rest) = (Some(REST_CHECK), RestWatch::new());
     loop {
         let has_event = tokio::select! {
             () = wake_up(sources.wakes.as_ref().map(ReadableFd::woken)) => true,
             () = wake_up(sources.ticks.as_ref().map(AlignedInterval::next)) => false,
             () = until(pause.and_then(|pause| Instant::now().checked_add(pause))) => false,
         };
-        if !has_event {
-            rest.look();
-        }
         woken.notify_one();
         // A mailbox that is locked is being drained; the machine drains again afterwards.
-        let unread = match mailbox.try_lock() {
-            Err(_) => true,
+        let (unread, settled) = match mailbox.try_lock() {
+            Err(_) => (true, None),
             Ok(mut mailbox) => {
                 if has_event && let Err(why) = mailbox.acknowledge_events() {
                     tracing::warn!(%why, "file events were lost; polling continues");
@@ -64,20 +61,28 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events, woken: R
                 if mailbox.poll() != sources.poll {
                     sources = MailSource::of(&mailbox);
                 }
-                pause = match &settled {
-                    Ok(SettleResult::Again { after }) => Some((*after).min(sources.poll)),
-                    Ok(SettleResult::Done | SettleResult::Grown) => sources.at_the_latest(),
-                    Err(why) => {
-                        tracing::warn!(%why, "a claim could not be settled");
-                        sources.at_the_latest()
-                    }
-                };
-                matches!(settled, Ok(SettleResult::Grown)) || mailbox.has_unread()
+                let unread = matches!(settled, Ok(SettleResult::Grown)) || mailbox.has_unread();
+                (unread, Some(settled))
             }
         };
         if unread && events.send(MachineEvent::Mail.into()).is_err() {
             return;
         }
+        // The other tasks that were woken use memory first.
+        tokio::task::yield_now().await;
+        let is_rest_near = !has_event && rest.look();
+        pause = match settled {
+            None => pause,
+            Some(Ok(SettleResult::Again { after })) => Some(after.min(sources.poll)),
+            Some(Ok(SettleResult::Done | SettleResult::Grown)) if has_event || is_rest_near => {
+                Some(REST_CHECK.min(sources.poll))
+            }
+            Some(Ok(SettleResult::Done | SettleResult::Grown)) => sources.at_the_latest(),
+            Some(Err(why)) => {
+                tracing::warn!(%why, "a claim could not be settled");
+                sources.at_the_latest()
+            }
+        };
     }
 }
 

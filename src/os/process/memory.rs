@@ -1,18 +1,14 @@
 //! Returns memory to the system that was needed only at the start of a program or during a turn.
 
-use nix::libc::c_void;
+use nix::libc::{PF_W, PT_LOAD, c_int, c_void, dl_iterate_phdr, dl_phdr_info};
 use nix::sys::mman::{MmapAdvise, madvise};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-// The linker sets these: between them are only read-only data and code.
-#[expect(unsafe_code, reason = "symbols of the linker")]
-unsafe extern "C" {
-    static __executable_start: u8;
-    static etext: u8;
-}
+/// The size of the largest pages that Linux is built with, in bytes.
+const PAGE: usize = 64 * 1024;
 
 /// The processor time between two looks below which a process is at rest.
 const REST: Duration = Duration::from_millis(20);
@@ -35,11 +31,13 @@ impl RestWatch {
         Self { seen: processor_time(), worked: WORK }
     }
 
-    /// Gives memory back if the process has worked, and has rested since the last call.
-    pub fn look(&mut self) {
+    /// Gives memory back if the process has worked, and has rested since the last call. Returns whether it is to be called again
+    /// soon, since the process has worked and did not rest yet.
+    pub fn look(&mut self) -> bool {
         if self.is_due(processor_time()) {
             forget_the_start();
         }
+        self.worked >= WORK
     }
 
     fn is_due(&mut self, now: Duration) -> bool {
@@ -91,19 +89,41 @@ pub(crate) fn give_back() {
     }
 }
 
-/// Returns free pages of the heap to the system, and unmaps the code of the program until it is used again. Most
-/// of that code parsed arguments, settings and the roster, which an idle agent does not do.
+/// Returns free pages of the heap to the system, and unmaps the code of the program and its libraries until it is used again.
+/// Most of that code parsed arguments, settings and the roster, which an idle agent does not do.
 pub(crate) fn forget_the_start() {
     give_back();
-    let start = &raw const __executable_start;
-    let length = (&raw const etext).addr().saturating_sub(start.addr());
-    let Some(start) = NonNull::new(start.cast_mut().cast::<c_void>()) else { return };
-    // SAFETY: these pages are never written to, so that the file has what they hold.
-    #[expect(unsafe_code, reason = "unmapping pages")]
-    let advised = unsafe { madvise(start, length, MmapAdvise::MADV_DONTNEED) };
-    if let Err(why) = advised {
-        tracing::debug!(%why, "the pages of the start stay");
+    // SAFETY: the function gets what it expects, and does not use the pointer to data.
+    #[expect(unsafe_code, reason = "only the loader knows what is mapped")]
+    unsafe {
+        dl_iterate_phdr(Some(unmap_code), std::ptr::null_mut());
     }
+}
+
+/// Unmaps the segments of a loaded program or library that nobody writes to: the file has what they hold.
+#[expect(unsafe_code, reason = "called by the loader")]
+unsafe extern "C" fn unmap_code(info: *mut dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+    // SAFETY: the loader passes a valid object, whose table of segments has that many entries.
+    let (base, segments) = unsafe {
+        let info = &*info;
+        (info.dlpi_addr, std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()))
+    };
+    // A segment that is relocated at the start counts as writable.
+    for segment in segments.iter().filter(|it| it.p_type == PT_LOAD && it.p_flags & PF_W == 0) {
+        let begin = usize::try_from(base.wrapping_add(segment.p_vaddr)).unwrap_or_default();
+        let end = begin.saturating_add(usize::try_from(segment.p_memsz).unwrap_or_default());
+        // Its first and last pages may have something else in them.
+        let (begin, end) = (begin.next_multiple_of(PAGE), end / PAGE * PAGE);
+        let Some(start) = NonNull::new(std::ptr::with_exposed_provenance_mut(begin)) else { break };
+        if begin < end {
+            // SAFETY: the pages are read again from their file, which has what they held.
+            let advised = unsafe { madvise(start, end - begin, MmapAdvise::MADV_DONTNEED) };
+            if let Err(why) = advised {
+                tracing::debug!(%why, "the pages of the start stay");
+            }
+        }
+    }
+    0
 }
 
 #[cfg(test)]
