@@ -20,6 +20,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
+/// The fewest events in a read after which there may be more: one reads 4096 bytes, and an event has at most 272.
+const FEWEST_IN_FULL_READ: usize = 15;
+
 /// A watched file, independent of its current name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WatchId(WatchDescriptor);
@@ -64,9 +67,10 @@ impl Watch {
         self.on(path, in_it | On::IN_ONLYDIR).map(drop)
     }
 
-    /// Watches a folder for files that were open for writing and are closed, as all are when a process exits.
-    pub(crate) fn add_closes(&self, path: &Path) -> io::Result<()> {
-        self.on(path, On::IN_CLOSE_WRITE | On::IN_ONLYDIR).map(drop)
+    /// Watches a folder for files that are written, and for those that were open for writing and are closed, as all are when a
+    /// process exits.
+    pub(crate) fn add_writers(&self, path: &Path) -> io::Result<()> {
+        self.on(path, On::IN_MODIFY | On::IN_CLOSE_WRITE | On::IN_ONLYDIR).map(drop)
     }
 
     /// Watches a folder for its own move or removal.
@@ -108,11 +112,15 @@ impl Watch {
         loop {
             match self.0.read_events() {
                 Ok(events) => {
+                    let are_all = events.len() < FEWEST_IN_FULL_READ;
                     for event in events {
                         written.is_incomplete |= event.mask.contains(On::IN_Q_OVERFLOW);
                         if event.mask.contains(On::IN_MODIFY) {
                             written.watch_ids.insert(WatchId(event.wd));
                         }
+                    }
+                    if are_all {
+                        return Ok(());
                     }
                 }
                 Err(Errno::EINTR) => {}

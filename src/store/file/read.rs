@@ -5,7 +5,7 @@ use crate::wire::{AgentName, FORMAT_VERSION, WallTime};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,12 +44,35 @@ pub(crate) fn read_json<T: DeserializeOwned>(
     most: u64,
 ) -> Result<Option<T>, FileError> {
     let Some((file, known)) = open_if_there(path)? else { return Ok(None) };
-    if known.len() > most {
-        return Err(io::Error::from(io::ErrorKind::FileTooLarge)).at(path);
-    }
-    let mut text = Vec::new();
-    file.take(most).read_to_end(&mut text).at(path)?;
+    let text = whole(&file, &known, most).at(path)?;
+    let text = text.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge)).at(path)?;
     serde_json::from_slice(&text).map(Some).map_err(io::Error::from).at(path)
+}
+
+/// Returns the content of a file in as few reads as its known size allows; `None` if it has more than `most` bytes.
+pub(crate) fn whole(file: &File, known: &Metadata, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let room = usize::try_from(known.len().min(most)).unwrap_or(usize::MAX).saturating_add(1);
+    let mut text = vec![0; room];
+    let mut length = 0;
+    loop {
+        let free = text.get_mut(length..).unwrap_or_default();
+        let read = match file.read_at(free, length as u64) {
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        length += read;
+        if length as u64 > most {
+            return Ok(None);
+        }
+        if read == 0 {
+            text.truncate(length);
+            return Ok(Some(text));
+        }
+        if length == text.len() {
+            // The file has grown since its size was read.
+            text.resize(length * 2, 0);
+        }
+    }
 }
 
 /// Like [`read_state`], for an open file.

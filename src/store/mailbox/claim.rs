@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// The number of digits of the counter in a batch id.
 const DIGITS: usize = 12;
 
+/// The number of batch ids that are used between two writes of the counter. A later process leaves out those that are not used.
+const RESERVED_IDS: u64 = 64;
+
 /// The suffix of a claim whose mail was acted on.
 const TAKEN: &str = ".taken";
 
@@ -30,9 +33,11 @@ const TAKEN: &str = ".taken";
 /// rewritten in place.
 #[derive(Debug)]
 pub(crate) struct BatchIds {
-    /// The file of the last counter; `None` if the owner's record of its mail has that.
+    /// The file of a counter that no id has passed; `None` if the owner's record of its mail has that.
     stored: Option<(PathBuf, File)>,
     last: u64,
+    /// The counter in the file, up to which ids are used without another write.
+    reserved: u64,
     keys: RandomState,
 }
 
@@ -50,13 +55,13 @@ impl BatchIds {
             std::str::from_utf8(&digits).ok().and_then(|digits| digits.parse::<u64>().ok())
         });
         let last = known.filter_map(counter).chain(stored).max().unwrap_or(0);
-        Ok(Self { stored: Some((path, file)), last, keys: RandomState::new() })
+        Ok(Self { stored: Some((path, file)), last, reserved: last, keys: RandomState::new() })
     }
 
     /// Continues after every `known` batch id. The owner knows the newest one, and stores it itself.
     pub(crate) fn after<'a>(known: impl Iterator<Item = &'a str>) -> Self {
         let last = known.filter_map(counter).max().unwrap_or(0);
-        Self { stored: None, last, keys: RandomState::new() }
+        Self { stored: None, last, reserved: u64::MAX, keys: RandomState::new() }
     }
 
     /// Continues after a batch id that became known later.
@@ -66,10 +71,14 @@ impl BatchIds {
 
     pub(crate) fn next(&mut self) -> Result<String, FileError> {
         self.last += 1;
-        let digits = format!("{:0DIGITS$}", self.last);
-        if let Some((path, file)) = &self.stored {
-            file.write_all_at(digits.as_bytes(), 0).at(path)?;
+        if let Some((path, file)) = &self.stored
+            && self.last > self.reserved
+        {
+            let reserved = self.last + RESERVED_IDS;
+            file.write_all_at(format!("{reserved:0DIGITS$}").as_bytes(), 0).at(path)?;
+            self.reserved = reserved;
         }
+        let digits = format!("{:0DIGITS$}", self.last);
         // The keys are random and differ in each process; a system call for each id would take longer.
         let random = self.keys.hash_one(self.last) & u64::from(u32::MAX);
         Ok(format!("{digits}-{random:08x}"))
@@ -418,11 +427,20 @@ mod tests {
         let (_folder, dir) = test_team();
         let alice = AgentName::member("alice").unwrap();
         let open = |known: &[&str]| {
-            BatchIds::open(&dir, &alice, known.iter().copied()).unwrap().next().unwrap()
+            let mut ids = BatchIds::open(&dir, &alice, known.iter().copied()).unwrap();
+            (0..=RESERVED_IDS + 1)
+                .map(|_| counter(&ids.next().unwrap()).unwrap())
+                .collect::<Vec<_>>()
         };
-        let names =
-            [open(&[]), open(&[]), open(&["000000000041-0123abcd", "junk", "41-0"]), open(&[])];
-        assert_eq!(names.map(|name| counter(&name).unwrap()), [1, 2, 42, 43]);
+        let mut last = 0;
+        for known in [&[][..], &[], &["000000000941-0123abcd", "junk", "41-0"], &[]] {
+            let ids = open(known);
+            let first = ids[0];
+            // None of an earlier process comes again, and those of one process follow one another.
+            assert!(first > last && (known.is_empty() || first == 942), "{first} after {last}");
+            assert!(ids.iter().copied().eq(first..=first + RESERVED_IDS + 1), "{ids:?}");
+            last = first + RESERVED_IDS + 1;
+        }
     }
 
     #[test]

@@ -38,12 +38,12 @@ struct Batch {
 }
 
 impl<S: MailSink> Ingest<S> {
-    /// Writes the new lines of a claim; [`Self::sync`] makes them durable. The mail in `drained` is in the sink, even after an
+    /// Writes the new lines of a claim up to the size of its file that is known; [`Self::sync`] makes them durable. The mail in `drained` is in the sink, even after an
     /// error.
     pub(crate) fn deliver(
         &mut self,
         claim: &mut Claim,
-        file: File,
+        (file, size): (File, u64),
         path: &Path,
         drained: &mut Drained,
     ) -> Result<(), StoreError> {
@@ -51,7 +51,7 @@ impl<S: MailSink> Ingest<S> {
         // An earlier delivery that failed may have looked up messages that it did not write.
         self.seen.forget();
         self.sink.forget_composed();
-        let mut lines = Lines::from(file, claim.read_to, MAX_LINE_BYTES).at(path)?;
+        let mut lines = Lines::up_to(size, file, claim.read_to, MAX_LINE_BYTES);
         let now = self.clock.now();
         let mut batch = Batch::default();
         let mut read_to = claim.read_to;

@@ -146,7 +146,6 @@ impl<S: MailSink> Mailbox<S> {
     /// Delivers all waiting mail. When this returns, the mail is acknowledged: in the transcript, on disk. After
     /// an error, mail that was not acknowledged stays in its file and is delivered by a later drain.
     pub fn drain(&mut self) -> Result<Drained, StoreError> {
-        self.dir.is_still_there()?;
         self.check_life()?;
         match self.drain_what_is_there() {
             // An outsider removed an empty folder.
@@ -161,6 +160,7 @@ impl<S: MailSink> Mailbox<S> {
     /// An agent must not repair a team that is being removed: `rm -rf` would fail, and leave half of it.
     pub(super) fn check_life(&self) -> Result<(), StoreError> {
         if self.life.is_removed() {
+            self.dir.is_still_there()?;
             Err(StoreError::Gone(self.dir.root().to_owned()))
         } else {
             Ok(())
@@ -260,7 +260,7 @@ impl<S: MailSink> Mailbox<S> {
             return self.quarantine(at, why).map(|()| None);
         }
         let before = self.held_back.mail.len();
-        self.ingest.deliver(claim, file, &path, &mut self.held_back)?;
+        self.ingest.deliver(claim, (file, known.len()), &path, &mut self.held_back)?;
         let has_mail = self.held_back.mail.len() > before;
         Ok(Some(ReadClaim { at, size: known.len(), has_mail, is_inherited }))
     }
@@ -347,16 +347,17 @@ impl<S: MailSink> Mailbox<S> {
     /// Whether a drain would return mail. This is cheap: it is called after every wake-up and by the slow poll.
     pub fn has_unread(&self) -> bool {
         let rotation = &self.rotation;
+        if !self.held_back.is_empty() || rotation.has_mail() {
+            return true;
+        }
         let is_blind = !self.claims.is_empty() && rotation.waker.is_blind();
-        !self.held_back.is_empty()
-            || rotation.has_mail()
-            || self.claims.iter().any(|claim| {
-                // A late writer to a taken claim is also found when the claim is settled.
-                let may_have_grown = is_blind
-                    || claim.stage != Stage::Taken
-                    || rotation.waker.may_be_written(claim.watch_id);
-                !claim.is_read() || (may_have_grown && claim.has_grown())
-            })
+        self.claims.iter().any(|claim| {
+            // A late writer to a taken claim is also found when the claim is settled.
+            let may_have_grown = is_blind
+                || claim.stage != Stage::Taken
+                || rotation.waker.may_be_written(claim.watch_id);
+            !claim.is_read() || (may_have_grown && claim.has_grown())
+        })
     }
 
     /// Whether claims are kept for late writers.

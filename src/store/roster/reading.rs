@@ -3,13 +3,13 @@
 use crate::os::file::At;
 use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::store::file::atomic::pretty_json;
-use crate::store::file::read::{newer_version, open_if_there};
+use crate::store::file::read::{newer_version, open_if_there, whole};
 use crate::store::process::liveness::{Liveness, probe};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::roster::{Member, Roster, team_name_of};
 use crate::wire::{AgentName, WithUnknownFields};
 use serde::de::DeserializeOwned;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a roster. A larger file counts as damaged, so that readers do not load it repeatedly.
@@ -50,12 +50,8 @@ pub(super) enum Loaded<R> {
 }
 
 pub(super) fn load<R: DeserializeOwned>(path: &Path) -> Result<Loaded<R>, StoreError> {
-    let Some((file, _)) = open_if_there(path)? else { return Ok(Loaded::Missing) };
-    let mut text = Vec::new();
-    let length = file.take(MOST_BYTES + 1).read_to_end(&mut text).at(path)?;
-    if length as u64 > MOST_BYTES {
-        return Ok(Loaded::Damaged);
-    }
+    let Some((file, known)) = open_if_there(path)? else { return Ok(Loaded::Missing) };
+    let Some(text) = whole(&file, &known, MOST_BYTES).at(path)? else { return Ok(Loaded::Damaged) };
     if let Ok(roster) = serde_json::from_slice(&text) {
         return Ok(Loaded::Good { roster: Box::new(roster), text });
     }
