@@ -9,10 +9,11 @@ use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::{Clock, SystemClock, signals::Signals};
 use crate::protocol::ladder::Urgency;
+use crate::store::change_watcher::ChangeWatcher;
 use crate::supervise::stop::words;
 use crate::ui::question::TypedAnswer;
 use crate::ui::top::{Action, Input, Notice, Top, draw::draw, screen::Screen};
-use crate::view::Observer;
+use crate::view::{Observer, pause_after};
 use crate::wire::host_copy::CopyPart;
 use crate::wire::{AgentName, permission::Question, roster::ExitCause};
 use std::io::{self, IsTerminal};
@@ -20,6 +21,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// The shortest time between two looks at the files, and the longest time until a change of them is seen.
 const READ_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Interval at which the view is drawn when only the time has changed.
@@ -62,16 +64,22 @@ fn watch(
     mut top: Top,
 ) -> io::Result<Exit> {
     let clock = SystemClock;
+    // Without file events, changes are seen by the next look.
+    let changes = ChangeWatcher::listen(&observer.team).ok();
+    let has_changed = || changes.as_ref().is_some_and(|it| it.has_changed().unwrap_or(true));
     let (mut read_at, mut draw_at) = (clock.monotonic(), clock.monotonic());
+    let mut may_read_at = read_at;
     loop {
         if let Some(signal) = signals.take() {
             return Ok(exit_of(signal));
         }
         let now = clock.monotonic();
         let mut is_news = false;
-        if now >= read_at {
-            read_at = now + READ_INTERVAL;
+        if now >= read_at || now >= may_read_at && has_changed() {
             is_news |= observer.look();
+            let done = clock.monotonic();
+            read_at = done + pause_after(done.saturating_duration_since(now), READ_INTERVAL);
+            may_read_at = done + READ_INTERVAL;
             top.update(&observer.snapshot);
         }
         if let Ok(notice) = actions.received.try_recv() {
@@ -84,7 +92,8 @@ fn watch(
             draw_at = now + DRAW_INTERVAL;
             screen.draw(|frame| draw(&mut top, &observer.snapshot, clock.now(), frame))?;
         }
-        let timeout = read_at.saturating_duration_since(clock.monotonic());
+        let until = read_at.saturating_duration_since(clock.monotonic());
+        let timeout = until.min(READ_INTERVAL);
         for input in screen.next(signals, timeout)? {
             draw_at = now;
             let action = match input {

@@ -5,8 +5,9 @@
 
 use super::conversations::index::{self, IndexedMail};
 use super::file::atomic::{Fsync, json_line, sync_folder, sync_parent};
-use super::file::jsonl::{Framed, LONGEST_LINE, Lines, Log, each_line};
+use super::file::jsonl::{Framed, LONGEST_LINE, Lines, Log, each_line, lines_between};
 use super::file::read::{known_if_there, numbered, open_if_there};
+use super::tail::Tail;
 use super::{StoreError, TeamDir};
 use crate::os::file::{At, FileError};
 use crate::wire::chat::Block;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// The file name ending of transcripts, including archived ones.
@@ -24,6 +26,9 @@ const ENDING: &str = ".jsonl";
 
 /// The number of bytes at the end of a transcript in which its newest mail is looked for.
 const MAIL_BYTES: u64 = 64 * 1024;
+
+/// The largest step of the clock back after which the lines since a time are found without reading all, in seconds.
+const CLOCK_STEP_SECONDS: f64 = 3600.0;
 
 /// A question of an agent that is not decided yet.
 #[derive(Debug, Clone, PartialEq)]
@@ -157,12 +162,27 @@ pub fn denied_since(
     name: &AgentName,
     since: WallTime,
 ) -> Result<Vec<String>, StoreError> {
+    let path = dir.transcript(name);
+    // Few lines are later than that. A question may have been asked before.
+    let early = WallTime::from_secs(since.as_secs() - CLOCK_STEP_SECONDS);
+    let recent = Tail::since(path.clone(), early, Line::time)?;
+    let (denied, is_complete) = denied_from(&path, recent.offset(), since)?;
+    Ok(if is_complete { denied } else { denied_from(&path, 0, since)?.0 })
+}
+
+/// Returns the calls of a transcript that were denied since a time, as [`denied_since`] does, from an offset on, and whether
+/// all their questions are there.
+fn denied_from(
+    path: &Path,
+    offset: u64,
+    since: WallTime,
+) -> Result<(Vec<String>, bool), StoreError> {
     let mut asked: BTreeMap<String, Question> = BTreeMap::new();
-    let mut denied = Vec::new();
-    each_line(&dir.transcript(name), |line| {
+    let (mut denied, mut is_complete) = (Vec::new(), true);
+    lines_between(path, offset, u64::MAX, |_, line| {
         // Most lines are of other kinds, and are not parsed.
         if !["request", "decision"].iter().any(|kind| Line::may_be(line, kind)) {
-            return;
+            return ControlFlow::Continue(());
         }
         match Line::read(line) {
             Some(Line { entry: Entry::Request { question, .. }, .. }) => {
@@ -173,7 +193,9 @@ pub fn denied_since(
                     decision.outcome,
                     DecisionOutcome::Rejected | DecisionOutcome::Expired
                 );
-                match asked.get(&decision.request_id) {
+                let question = asked.get(&decision.request_id);
+                is_complete &= question.is_some();
+                match question {
                     Some(question) if question.about == QuestionKind::Plan => {}
                     Some(Question { tool, description, .. }) if is_denied => {
                         denied.push(format!("{tool}: {description}"));
@@ -184,8 +206,9 @@ pub fn denied_since(
             }
             _ => {}
         }
+        ControlFlow::Continue(())
     })?;
-    Ok(denied)
+    Ok((denied, is_complete))
 }
 
 /// Returns the last decision about a question. Fails if the file exists and cannot be read.
@@ -456,6 +479,47 @@ mod tests {
         assert!(archived_questions(&dir, &lead).unwrap() >= 4);
         write(&[ask("d")]);
         assert_eq!(open(), [("d".into(), 1)]);
+    }
+
+    #[test]
+    fn the_calls_that_were_denied_since_a_time_are_found_in_a_long_transcript() {
+        let (_folder, dir) = test_team();
+        let lead = AgentName::lead();
+        let line = |at: f64, more: serde_json::Value| {
+            let mut line = json!({"kind": more["kind"], "at": at});
+            line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            line.to_string() + "\n"
+        };
+        let ask = |at: f64, id: &str| {
+            line(
+                at,
+                json!({"kind": "request", "decider": "user", "deadline": 9,
+                "request_id": id, "tool_use_id": id, "about": "permission", "tool": "bash",
+                "input": {}, "description": id}),
+            )
+        };
+        let decide = |at: f64, id: &str, outcome: &str| {
+            line(
+                at,
+                json!({"kind": "decision", "request_id": id, "outcome": outcome, "by": "user",
+                "scope": "once"}),
+            )
+        };
+        let filler = |at: f64| line(at, json!({"kind": "note", "content": "x".repeat(1_000)}));
+        let mut file = Transcript::open(&dir, &lead).unwrap();
+        let mut write = |lines: &[String]| file.append_raw(lines.concat().as_bytes()).unwrap();
+        write(&[ask(1.0, "early"), decide(2.0, "early", "rejected"), ask(3.0, "open")]);
+        for number in 0..500 {
+            write(&[filler(10.0 + f64::from(number))]);
+        }
+        let denied = |since: f64| denied_since(&dir, &lead, since.into()).unwrap();
+        assert_eq!(denied(100_000.0), [""; 0]);
+        write(&[ask(100_001.0, "late"), decide(100_002.0, "late", "expired")]);
+        assert_eq!(denied(100_000.0), ["bash: late"]);
+        // The question of this one is before the part that is read first.
+        write(&[decide(100_003.0, "open", "rejected"), decide(100_004.0, "none", "approved")]);
+        assert_eq!(denied(100_000.0), ["bash: late", "bash: open"]);
+        assert_eq!(denied(0.0), ["bash: early", "bash: late", "bash: open"]);
     }
 
     #[test]

@@ -124,11 +124,13 @@ impl Supervisor {
         let incarnations: Vec<String> = running.iter().map(|id| id.incarnation.clone()).collect();
         hang_detector.keep(&incarnations);
         let now = self.config.clock.monotonic();
+        let dir = self.config.bus.dir();
+        let unread = unread::agents_with_unread(dir, running.iter().map(|id| &id.name));
         for id in running {
             let MemberId { name, incarnation } = &id;
             let is_its = |m: &&Member| m.name == name.as_str() && m.incarnation == *incarnation;
             let Some(member) = members.iter().find(is_its) else { continue };
-            let sample = self.sample(name, member);
+            let sample = self.sample(name, member, unread.contains(name));
             if hang_detector.check(incarnation, sample, now) && self.members.mark_hung(&id) {
                 tracing::error!(%name, status = member.status.word(), "the teammate hangs");
                 let bus = Arc::clone(&self.config.bus);
@@ -140,11 +142,10 @@ impl Supervisor {
         }
     }
 
-    fn sample(&self, name: &AgentName, member: &Member) -> LivenessSample {
+    fn sample(&self, name: &AgentName, member: &Member, has_mail: bool) -> LivenessSample {
         let dir = self.config.bus.dir();
         let last = heartbeat::read(dir, name).ok().flatten();
         let last = last.filter(|heartbeat| heartbeat.incarnation == member.incarnation);
-        let has_mail = || unread::is_unread(dir, name).unwrap_or(false);
         let limit = last.as_ref().and_then(|heartbeat| heartbeat.limit).map(Duration::from_secs);
         let owes = duty(member.status, has_mail, limit);
         let (count, stamp) = (last.map(|heartbeat| heartbeat.count), heartbeat::stamp(dir, name));
@@ -172,14 +173,10 @@ fn is_ended_by_host(member: &Member, alive: &mut BTreeSet<String>) -> bool {
 
 /// Returns the signs of life that a member owes. `tool_limit` comes from the last heartbeat; it counts only for a
 /// working agent, because an idle one writes no heartbeat.
-fn duty(
-    status: Status,
-    has_mail: impl Fn() -> bool,
-    tool_limit: Option<Duration>,
-) -> HeartbeatDuty {
+fn duty(status: Status, has_mail: bool, tool_limit: Option<Duration>) -> HeartbeatDuty {
     match status.heartbeat() {
         HeartbeatPolicy::Never => HeartbeatDuty::Nothing,
-        HeartbeatPolicy::WithUnreadMail if !has_mail() => HeartbeatDuty::Nothing,
+        HeartbeatPolicy::WithUnreadMail if !has_mail => HeartbeatDuty::Nothing,
         HeartbeatPolicy::Always | HeartbeatPolicy::WithUnreadMail => tool_limit
             .filter(|_| status == Status::Working)
             .map_or(HeartbeatDuty::Signs, HeartbeatDuty::SignsAfter),
@@ -203,7 +200,7 @@ mod tests {
             (Status::Stopping, true, None, HeartbeatDuty::Nothing),
             (Status::Failed, true, None, HeartbeatDuty::Nothing),
         ] {
-            assert_eq!(duty(status, || has_mail, tool_limit), expected, "{status:?} {has_mail}");
+            assert_eq!(duty(status, has_mail, tool_limit), expected, "{status:?} {has_mail}");
         }
     }
 }

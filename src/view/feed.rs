@@ -12,7 +12,7 @@ use crate::store::{Fsync, StoreError, TeamDir};
 use crate::tools::find;
 use crate::wire::chat::{Block, Usage};
 use crate::wire::price_list::PriceList;
-use crate::wire::roster::Roster;
+use crate::wire::roster::{Roster, Status};
 use crate::wire::tool::Signal;
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime, WithUnknownFields};
@@ -24,6 +24,12 @@ use std::path::PathBuf;
 /// The bytes that the first look reads from the end of a conversation: a long one must not delay the view.
 const LOOK_BACK: u64 = 4 * 1024 * 1024;
 
+/// The bytes that the first look reads from the ends of all conversations together: it must not take a second.
+const LOOK_BACK_OF_ALL: u64 = 32 * 1024 * 1024;
+
+/// The bytes that the first look reads from the end of a conversation at least.
+const LEAST_LOOK_BACK: u64 = 16 * 1024;
+
 /// The longest part of the roster file that is shown, in bytes.
 const CONFIG_BYTES: u64 = 1024 * 1024;
 
@@ -34,14 +40,30 @@ pub(crate) struct Feed {
     roster: Cached<WithUnknownFields<Roster>>,
     mail_tracker: MailTracker,
     tasks: TaskList,
-    conversations: BTreeMap<AgentName, TranscriptFollower>,
-    requests: BTreeMap<String, PendingQuestion>,
-    prices: PriceList,
-    /// The lines of the roster file at the last look.
-    config: Vec<String>,
+    conversations: Conversations,
+    /// The roster file at the last look, and its lines.
+    config: (Vec<u8>, Vec<String>),
     members: Option<Vec<MemberView>>,
     /// The last task list and open requests: a change of these lists is sent as the whole list.
     lists: Vec<Change>,
+}
+
+/// The readers of all conversations.
+#[derive(Debug)]
+struct Conversations {
+    followers: BTreeMap<AgentName, TranscriptFollower>,
+    requests: BTreeMap<String, PendingQuestion>,
+    prices: PriceList,
+}
+
+/// An agent of the roster, with its transcript or the copy of it.
+struct Followed<'a> {
+    name: &'a AgentName,
+    path: PathBuf,
+    /// Its model by the roster.
+    model: &'a str,
+    /// The bytes that are read from the end of the conversation when it is first followed.
+    look_back: u64,
 }
 
 #[derive(Debug)]
@@ -62,10 +84,12 @@ impl Feed {
             roster: Cached::of(dir),
             mail_tracker: MailTracker::of(dir),
             tasks: TaskList::of(dir, Fsync::Never),
-            conversations: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            prices,
-            config: Vec::new(),
+            conversations: Conversations {
+                followers: BTreeMap::new(),
+                requests: BTreeMap::new(),
+                prices,
+            },
+            config: (Vec::new(), Vec::new()),
             members: None,
             lists: Vec::new(),
         }
@@ -76,24 +100,32 @@ impl Feed {
     /// # Errors
     /// A file cannot be read.
     pub(crate) fn look(&mut self) -> Result<Vec<Change>, StoreError> {
-        let roster = self.roster.current(&self.dir)?.clone();
-        let lead = roster.lead.as_ref().map_or("", |lead| lead.model.as_str());
+        let roster = self.roster.current(&self.dir)?;
+        let lead = roster.lead.as_ref().map_or(("", Status::Idle), |it| (&*it.model, it.status));
         let listed = roster.members.iter();
-        let listed = listed.filter_map(|it| Some((AgentName::member(&it.name).ok()?, &*it.model)));
-        let (names, models): (Vec<AgentName>, Vec<&str>) =
-            [(AgentName::lead(), lead), (AgentName::user(), "")].into_iter().chain(listed).unzip();
+        let listed = listed
+            .filter_map(|it| Some((AgentName::member(&it.name).ok()?, (&*it.model, it.status))));
+        let (names, known): (Vec<AgentName>, Vec<(&str, Status)>) =
+            [(AgentName::lead(), lead), (AgentName::user(), ("", Status::Idle))]
+                .into_iter()
+                .chain(listed)
+                .unzip();
         let mut mail: Vec<MessageProgress> =
             self.mail_tracker.look(&names)?.iter().filter_map(tracked_progress).collect();
         let mut spent = Vec::new();
-        for (name, model) in names.iter().zip(models) {
+        let least = look_back(names.len());
+        for (name, (model, status)) in names.iter().zip(known) {
             // A copy of the files of another host may come later.
-            let path = copies::folder_of(&self.dir, &roster, name).transcript(name);
-            self.listen((name, path), model, &mut mail, &mut spent)?;
+            let path = copies::folder_of(&self.dir, roster, name).transcript(name);
+            // A question that waits for its answer may be far from the end.
+            let look_back = if status == Status::Waiting { LOOK_BACK } else { least };
+            let followed = Followed { name, path, model, look_back };
+            self.conversations.listen(followed, &mut mail, &mut spent)?;
         }
         self.tasks.look()?;
-        let requests = self.requests.values().cloned().collect();
+        let requests = self.conversations.requests.values().cloned().collect();
         let mail_tracker = &self.mail_tracker;
-        let members = members(&self.dir, &roster, |name| mail_tracker.unread(name));
+        let members = members(&self.dir, roster, |name| mail_tracker.unread(name));
         let tasks = self.tasks.board().values().cloned().collect();
         let whole = [Change::Tasks { tasks }, Change::Requests { requests }];
         let mut changes: Vec<Change> = self.new_config().into_iter().collect();
@@ -111,14 +143,21 @@ impl Feed {
             // A read error leaves the part of the file that was read.
             let _shown = file.take(CONFIG_BYTES).read_to_end(&mut text);
         }
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let diff = LineDiff::between(&self.config, &lines)?;
-        self.config = lines;
-        Some(Change::Config(diff))
+        let (known, known_lines) = &self.config;
+        if text == *known {
+            return None;
+        }
+        let lines: Vec<String> =
+            String::from_utf8_lossy(&text).lines().map(str::to_owned).collect();
+        let diff = LineDiff::between(known_lines, &lines);
+        self.config = (text, lines);
+        diff.map(Change::Config)
     }
 
     fn changed_members(&mut self, members: Vec<MemberView>) -> Option<Change> {
+        if self.members.as_ref() == Some(&members) {
+            return None;
+        }
         let before = self.members.replace(members.clone());
         let is_same_list = |before: &Vec<MemberView>| {
             before.iter().map(|it| &it.name).eq(members.iter().map(|it| &it.name))
@@ -130,17 +169,24 @@ impl Feed {
         let changed: Vec<_> = pairs.filter(|(new, old)| new != *old).map(|(new, _)| new).collect();
         (!changed.is_empty()).then_some(Change::Members { members: changed })
     }
+}
 
-    /// Reads the new lines of the conversation of `name`, which is at `path`; `model` is its model by the roster.
+/// Returns the bytes that the first look reads from the end of each of so many conversations.
+fn look_back(conversations: usize) -> u64 {
+    let conversations = u64::try_from(conversations).unwrap_or(u64::MAX).max(1);
+    (LOOK_BACK_OF_ALL / conversations).clamp(LEAST_LOOK_BACK, LOOK_BACK)
+}
+
+impl Conversations {
+    /// Reads the new lines of a conversation.
     fn listen(
         &mut self,
-        (name, path): (&AgentName, PathBuf),
-        model: &str,
+        Followed { name, path, model, look_back }: Followed<'_>,
         mail: &mut Vec<MessageProgress>,
         spent: &mut Vec<ModelCallUsage>,
     ) -> Result<(), StoreError> {
         let begin = |path: PathBuf| TranscriptFollower {
-            tail: Tail::of_last(path.clone(), LOOK_BACK),
+            tail: Tail::of_last(path.clone(), look_back),
             path,
             model: model.to_owned(),
             unanswered: Vec::new(),
@@ -152,10 +198,10 @@ impl Feed {
             let cost = prices.get(model).map(|price| price.of(usage));
             ModelCallUsage { at, name: name.as_str().into(), input, output, cost }
         };
-        if self.conversations.get(name).is_some_and(|known| known.path != path) {
-            self.conversations.remove(name);
+        if self.followers.get(name).is_some_and(|known| known.path != path) {
+            self.followers.remove(name);
         }
-        let conversation = self.conversations.entry(name.clone()).or_insert_with(|| begin(path));
+        let conversation = self.followers.entry(name.clone()).or_insert_with(|| begin(path));
         for line in conversation.tail.read_new()? {
             let Some(Line { at, entry }) = Line::read(&line) else { continue };
             match entry {
@@ -322,5 +368,36 @@ mod tests {
         };
         assert_eq!((diff.gone, diff.lines.len()), (1, 1), "{diff:?}");
         assert_eq!(members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["bob"]);
+    }
+
+    #[test]
+    fn of_each_conversation_of_a_large_team_little_is_read_unless_a_question_waits() {
+        assert_eq!([look_back(0), look_back(8)], [LOOK_BACK; 2]);
+        assert_eq!(look_back(100_000), LEAST_LOOK_BACK);
+        let (_top, dir) = team_folder();
+        let mut members: Vec<Value> =
+            (0..2_100).map(|number| json!({"name": format!("m{number}")})).collect();
+        members.extend([
+            json!({"name": "alice", "status": "waiting"}),
+            json!({"name": "bob", "status": "working"}),
+        ]);
+        let roster = json!({"version":1,"team_name":"t","members":members});
+        append(&dir.config(), &roster.to_string());
+        let note = json!({"kind": "note", "at": 5, "content": "x".repeat(1_000)});
+        for name in ["alice", "bob"] {
+            let path = dir.transcript(&AgentName::member(name).unwrap());
+            let asked = json!({"kind": "request", "at": 1, "decider": "user", "deadline": 9,
+                "request_id": name, "tool_use_id": "call", "about": "permission", "tool": "bash",
+                "input": {}, "description": "ls"});
+            record(&path, &asked);
+            (0..50).for_each(|_| record(&path, &note));
+        }
+        let changes = Feed::of(&dir, PriceList::default()).look().unwrap();
+        let is_requests = |change: &&Change| matches!(change, Change::Requests { .. });
+        let Some(Change::Requests { requests }) = changes.iter().find(is_requests) else {
+            panic!("no requests")
+        };
+        let names: Vec<&str> = requests.iter().map(|asked| asked.from.as_str()).collect();
+        assert_eq!(names, ["alice"]);
     }
 }

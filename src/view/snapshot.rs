@@ -173,7 +173,7 @@ impl Snapshot {
 /// The observer of a team's files that keeps a [`Snapshot`] up to date.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    team: TeamDir,
+    pub(crate) team: TeamDir,
     feed: Feed,
     /// The state of the team at the last look.
     pub(crate) snapshot: Snapshot,

@@ -5,18 +5,18 @@ use super::reply::event;
 use crate::os::async_fd::ReadableFd;
 use crate::store::TeamDir;
 use crate::store::change_watcher::ChangeWatcher;
-use crate::view::{Change, Feed, Snapshot};
+use crate::view::{Change, Feed, Snapshot, pause_after};
 use crate::wire::price_list::PriceList;
 use hyper::body::Bytes;
 use std::cell::RefCell;
 use std::future::pending;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 /// The shortest time between two looks at the files.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// The longest time between two looks: the end of a process causes no file event.
+/// The longest time between two looks at a team that is not large: the end of a process causes no file event.
 const SLOWEST: Duration = Duration::from_secs(1);
 
 /// The maximum number of events that are queued for one visitor. A slower visitor is disconnected; its browser
@@ -68,10 +68,12 @@ impl Broadcaster {
             {
                 tracing::warn!(%why, "file events are lost");
             }
+            let began = Instant::now();
             match feed.look() {
                 Ok(changes) => self.broadcast(changes),
                 Err(why) => tracing::warn!(%why, "the team cannot be read"),
             }
+            let slowest = pause_after(began.elapsed(), SLOWEST);
             self.looks.send_replace(());
             tokio::time::sleep(PAUSE).await;
             let changed = async {
@@ -82,7 +84,7 @@ impl Broadcaster {
             };
             tokio::select! {
                 () = changed => {}
-                () = tokio::time::sleep(SLOWEST) => {
+                () = tokio::time::sleep(slowest) => {
                     self.visitors.borrow_mut().retain(|visitor| !visitor.is_closed());
                 }
             }
@@ -93,8 +95,11 @@ impl Broadcaster {
         if changes.is_empty() {
             return;
         }
-        let event = event(&changes);
-        self.visitors.borrow_mut().retain(|visitor| visitor.try_send(event.clone()).is_ok());
+        // The first look has much to tell, and nobody to tell it to.
+        if !self.visitors.borrow().is_empty() {
+            let event = event(&changes);
+            self.visitors.borrow_mut().retain(|visitor| visitor.try_send(event.clone()).is_ok());
+        }
         let mut snapshot = self.snapshot.borrow_mut();
         for change in changes {
             snapshot.apply(change);

@@ -76,25 +76,31 @@ pub(crate) fn check_history(sent: &BTreeMap<String, Sent>, taken: &[Taken]) -> V
 
 /// Returns the numbered messages in a member's transcript, in order.
 pub(crate) fn taken_in(dir: &TeamDir, name: &str) -> Vec<Taken> {
-    messages(dir, name)
-        .into_iter()
-        .map(|message| {
-            let id = message.id.unwrap();
-            let n = id.rsplit_once(':').and_then(|(_, n)| n.parse().ok()).unwrap_or(u64::MAX);
-            Taken { from: message.from, n, content: message.content }
-        })
-        .collect()
+    let mut taken = Vec::new();
+    each_message(dir, name, |message| {
+        let id = message.id.unwrap();
+        let n = id.rsplit_once(':').and_then(|(_, n)| n.parse().ok()).unwrap_or(u64::MAX);
+        taken.push(Taken { from: message.from, n, content: message.content });
+    });
+    taken
 }
 
 /// Returns the mail in a member's transcript, in order.
 pub(crate) fn messages(dir: &TeamDir, name: &str) -> Vec<Message> {
+    let mut messages = Vec::new();
+    each_message(dir, name, |message| messages.push(message));
+    messages
+}
+
+/// Passes the mail in a member's transcript to `meet`, in order: that of a long run does not fit into memory as a whole.
+fn each_message(dir: &TeamDir, name: &str, mut meet: impl FnMut(Message)) {
     let name = AgentName::mailbox(name).unwrap();
-    let lines = transcript::read_all(dir, &name).unwrap();
-    let mail = lines.into_iter().filter_map(|line| {
-        let Entry::Mail { message, .. } = line.entry else { return None };
-        Some(Message::read(&message).unwrap())
-    });
-    mail.collect()
+    transcript::each(dir, &name, |line| {
+        if let Entry::Mail { message, .. } = line.entry {
+            meet(Message::read(&message).unwrap());
+        }
+    })
+    .unwrap();
 }
 
 /// Drains alice's inbox, then asserts that no claim is left.

@@ -275,11 +275,10 @@ impl Memory {
 
     /// Notes what a compaction repeats. A piece that is too long by itself is cut.
     fn ask(&mut self, piece: &Piece) {
-        let piece = match piece.render().len() {
-            length if length > ASKED_BYTES => piece.cut(ASKED_BYTES / 4),
-            _ => piece.clone(),
-        };
-        self.asked.push(piece.render().len(), piece);
+        let length = piece.render().len();
+        let cut = (length > ASKED_BYTES).then(|| piece.cut(ASKED_BYTES / 4));
+        let length = cut.as_ref().map_or(length, |cut| cut.render().len());
+        self.asked.push(length, cut.unwrap_or_else(|| piece.clone()));
     }
 
     fn add(&mut self, piece: Piece) {

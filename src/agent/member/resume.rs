@@ -8,6 +8,7 @@ use crate::tools::{Call, may_restore};
 use crate::wire::message::{Message, Outcome};
 use crate::wire::permission::{Decision, DecisionOutcome};
 use crate::wire::transcript::{Entry, Line};
+use memchr::memmem;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The separator of the parts of a note.
@@ -36,11 +37,15 @@ impl Member {
         let subagents = self.subagents.all.clone();
         let mut questions = BTreeMap::new();
         let (conversation, host) = (&mut self.conversation, &mut self.host);
-        let is_of_background = |line: &str| background.iter().any(|id| line.contains(id.as_str()));
+        let found = |line: &[u8], part: &str| memmem::find(line, part.as_bytes()).is_some();
+        let is_of_background = |line: &[u8]| background.iter().any(|id| found(line, id));
+        let mail_of_subagents = subagents.as_ref().map(|it| it.mail_prefix());
+        let is_of_subagent =
+            |line: &[u8]| mail_of_subagents.as_ref().is_some_and(|it| found(line, it));
         let read = past::each_needed(
             self.context.bus.dir(),
             &self.context.me.name,
-            |line| may_restore(line) || is_of_background(line),
+            |line| may_restore(line) || is_of_background(line) || is_of_subagent(line),
             |Line { entry, .. }| {
                 conversation.remember(&entry);
                 if let Some(subagents) = &subagents {

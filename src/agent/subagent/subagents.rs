@@ -71,6 +71,11 @@ impl Subagents {
         self.link.next_request()
     }
 
+    /// Returns the beginning of the ids of the mail that [`Self::follow`] needs.
+    pub(in crate::agent) fn mail_prefix(&self) -> String {
+        self.link.mail_prefix()
+    }
+
     /// Follows an entry of the caller's transcript.
     pub(in crate::agent) fn follow(&self, entry: &Entry) {
         if let Entry::Subagent(start) = entry {

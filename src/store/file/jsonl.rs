@@ -6,10 +6,11 @@ use super::read::{known_if_there, open_if_there};
 use crate::os::file::{Access, At, FileError, create_new, open};
 use crate::store::StoreError;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The limits of the read buffer in bytes. Its size is that of the unread part of the file, since most batches of
 /// mail are small.
@@ -40,10 +41,29 @@ pub(crate) struct Framed<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
+/// A part of a file, which is read without the position of its descriptor.
+#[derive(Debug)]
+struct FileRange {
+    file: File,
+    offset: u64,
+    end: u64,
+}
+
+impl Read for FileRange {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        let length = bytes.len().min(left);
+        let wanted = bytes.get_mut(..length).unwrap_or_default();
+        let read = if wanted.is_empty() { 0 } else { self.file.read_at(wanted, self.offset)? };
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
 /// The lines of a file from an offset on, read one at a time.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    reader: BufReader<File>,
+    reader: BufReader<FileRange>,
     limit: usize,
     offset: u64,
     inside_long_line: bool,
@@ -52,12 +72,21 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// Starts at `offset`. A line has at most `limit` bytes with its newline; longer lines are returned in chunks.
-    pub(crate) fn from(mut file: File, offset: u64, limit: usize) -> io::Result<Self> {
-        file.seek(SeekFrom::Start(offset))?;
-        let left = file.metadata()?.len().saturating_sub(offset);
-        let room = usize::try_from(left).unwrap_or(usize::MAX).clamp(LEAST_AT_ONCE, MOST_AT_ONCE);
-        let reader = BufReader::with_capacity(room, file);
-        Ok(Self { reader, limit, offset, inside_long_line: false, buffer: Vec::new() })
+    pub(crate) fn from(file: File, offset: u64, limit: usize) -> io::Result<Self> {
+        let size = file.metadata()?.len();
+        Ok(Self::of(FileRange { file, offset, end: u64::MAX }, size, limit))
+    }
+
+    /// Like [`Self::from`], for a file of which no byte from `end` on is read.
+    pub(crate) fn up_to(end: u64, file: File, offset: u64, limit: usize) -> Self {
+        Self::of(FileRange { file, offset, end }, end, limit)
+    }
+
+    fn of(range: FileRange, size: u64, limit: usize) -> Self {
+        let offset = range.offset;
+        let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let reader = BufReader::with_capacity(left.clamp(LEAST_AT_ONCE, MOST_AT_ONCE), range);
+        Self { reader, limit, offset, inside_long_line: false, buffer: Vec::new() }
     }
 
     /// Reads the next piece. A fragment is the last piece: later bytes belong to the same line.
@@ -138,7 +167,16 @@ pub(crate) fn last_line(
     path: &Path,
     is_meant: impl Fn(&[u8]) -> bool,
 ) -> Result<Option<u64>, FileError> {
-    let mut end = known_if_there(path)?.map_or(0, |known| known.len());
+    let end = known_if_there(path)?.map_or(0, |known| known.len());
+    last_line_before(path, end, is_meant)
+}
+
+/// Like [`last_line`], among the lines that begin before `end`.
+pub(crate) fn last_line_before(
+    path: &Path,
+    mut end: u64,
+    is_meant: impl Fn(&[u8]) -> bool,
+) -> Result<Option<u64>, FileError> {
     while end > 0 {
         let begin = end.saturating_sub(BACKWARD_BYTES);
         let mut last = None;
@@ -186,6 +224,8 @@ pub(crate) fn is_torn(file: &File, size: u64) -> io::Result<bool> {
 pub(crate) struct Log {
     path: PathBuf,
     file: File,
+    /// The size after the last append, or 0: a file of this size does not end within a line.
+    whole: AtomicU64,
     is_named: bool,
     is_degraded: bool,
 }
@@ -197,7 +237,8 @@ impl Log {
             Err(why) if why.is_missing() => return Self::create(path),
             other => other?,
         };
-        let log = Self { path, file, is_named: true, is_degraded: false };
+        let log =
+            Self { path, file, whole: AtomicU64::default(), is_named: true, is_degraded: false };
         log.seal()?;
         Ok(log)
     }
@@ -205,7 +246,8 @@ impl Log {
     /// Creates the file. Fails if there is one.
     pub(crate) fn create(path: PathBuf) -> Result<Self, StoreError> {
         let file = create_new(&path, Access::Append)?;
-        Ok(Self { path, file, is_named: false, is_degraded: false })
+        let whole = AtomicU64::default();
+        Ok(Self { path, file, whole, is_named: false, is_degraded: false })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -234,7 +276,7 @@ impl Log {
             return Err(StoreError::Gone(self.path.clone()));
         }
         let size = known.len();
-        if is_torn(&self.file, size).at(&self.path)? {
+        if self.whole.load(Ordering::Relaxed) != size && is_torn(&self.file, size).at(&self.path)? {
             (&self.file).write_all(b"\n").at(&self.path)?;
             return Ok(size + 1);
         }
@@ -258,6 +300,9 @@ impl Log {
             // If this fails too, the next append seals the rest.
             drop(self.file.set_len(size));
         })?;
+        if lines.ends_with(b"\n") {
+            self.whole.store(size + lines.len() as u64, Ordering::Relaxed);
+        }
         Ok(size)
     }
 

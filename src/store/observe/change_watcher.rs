@@ -38,6 +38,11 @@ impl ChangeWatcher {
         Ok(Self(watch))
     }
 
+    /// Consumes the pending events; whether a file has come or was written to.
+    pub(crate) fn has_changed(&self) -> io::Result<bool> {
+        Ok(self.0.changed_names()?.is_none_or(|names| !names.is_empty()))
+    }
+
     pub(crate) fn acknowledge(&self) -> io::Result<()> {
         self.0.acknowledge(&mut Written::default())
     }

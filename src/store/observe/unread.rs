@@ -44,6 +44,23 @@ pub fn is_unread(dir: &TeamDir, name: &AgentName) -> Result<bool, StoreError> {
     Ok(inbox.is_ok_and(|known| known.len() > 0) || !unread_claims(dir, name)?.is_empty())
 }
 
+/// Returns those of the agents that have mail that they have not acted on. Lists the claims once for all agents; claims
+/// that cannot be listed count as none.
+pub(crate) fn agents_with_unread<'a>(
+    dir: &TeamDir,
+    names: impl Iterator<Item = &'a AgentName>,
+) -> BTreeSet<AgentName> {
+    let has_inbox =
+        |name: &AgentName| fs::symlink_metadata(dir.inbox(name)).is_ok_and(|known| known.len() > 0);
+    let (mut unread, others): (BTreeSet<AgentName>, BTreeSet<AgentName>) =
+        names.cloned().partition(has_inbox);
+    if !others.is_empty() {
+        let claims = list_all(dir).unwrap_or_default().into_iter().filter(|it| !it.is_taken);
+        unread.extend(claims.map(|claim| claim.owner).filter(|owner| others.contains(owner)));
+    }
+    unread
+}
+
 /// Returns the number of waiting lines. Fails if a file cannot be read.
 pub fn count(dir: &TeamDir, name: &AgentName) -> Result<usize, StoreError> {
     let mut count = 0;
@@ -156,6 +173,13 @@ mod tests {
         let names = vec![alice.clone(), bob.clone(), carol.clone()];
         let found = counts(&dir, names);
         assert_eq!(found.into_values().collect::<Vec<_>>(), [3, 1, 0]);
+        let names = [alice.clone(), bob.clone(), carol.clone()];
+        let unread = [alice.clone(), bob.clone()];
+        assert_eq!(agents_with_unread(&dir, names.iter()), unread.into());
+        // Of mail in claims only the owner's name tells.
+        fs::remove_file(dir.inbox(&alice)).unwrap();
+        assert_eq!(agents_with_unread(&dir, [alice.clone(), carol.clone()].iter()).len(), 1);
+        append(&dir.inbox(&alice), "{}\n\nno mail\n");
         let one_by_one = [alice, bob, carol].map(|name| count(&dir, &name).unwrap());
         assert_eq!(one_by_one, [3, 1, 0]);
     }
