@@ -26,8 +26,10 @@ use std::io::{self, IsTerminal, Stderr, Stdout};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// Interval of the checks for rest and budgets. A run is over when two checks in a row find rest.
-const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The interval of the checks for rest and budgets after an event, and between the two checks in a row that find rest at the end of a
+/// run. It is doubled after each other check.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(5);
+const LONGEST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The length to which a denied call is cut in a message, in characters.
 const BRIEF_CHARS: usize = 120;
@@ -48,6 +50,7 @@ pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Resu
         last_error: None,
         last_turn: Outcome::Done,
         was_at_rest: false,
+        interval: SHORTEST_INTERVAL,
         failed_before: failed_tasks(&app.runtime.tasks),
         notices: Live::default(),
         retries: BTreeMap::new(),
@@ -156,6 +159,8 @@ struct HeadlessRun {
     last_error: Option<String>,
     last_turn: Outcome,
     was_at_rest: bool,
+    /// The time until the next check for rest and budgets.
+    interval: Duration,
     failed_before: Vec<TaskId>,
     /// The notices about model calls for a stderr that is no terminal.
     notices: Live,
@@ -209,7 +214,7 @@ impl HeadlessRun {
                 signal = self.app.signals.next() => Some(signal.into()),
                 () = tokio::time::sleep_until(deadline.unwrap_or(self.began).into()),
                     if deadline.is_some() => Some(EndReason::Timeout),
-                () = tokio::time::sleep(CHECK_INTERVAL) => self.check(&line),
+                () = tokio::time::sleep(self.interval) => self.check(&line),
             };
             if let Some(reason) = verdict {
                 tracing::info!(%reason, "the run ends");
@@ -221,7 +226,7 @@ impl HeadlessRun {
     }
 
     fn on_progress(&mut self, progress: &Progress) -> Option<EndReason> {
-        self.was_at_rest = false;
+        (self.was_at_rest, self.interval) = (false, SHORTEST_INTERVAL);
         self.show(progress);
         if let Progress::Asked(question) = progress {
             self.approvals.on_own((**question).clone());
@@ -238,13 +243,17 @@ impl HeadlessRun {
         self.show_retries(line);
         let until = reminders_until(self.app.deadline);
         let LeadApp { runtime, budgets, options, .. } = &self.app;
-        let may_rest = budgets.turns > 0 || options.request.prompt.is_none();
+        let has_begun = budgets.turns > 0 || options.request.prompt.is_none();
+        // Progress that was not seen yet may begin work.
+        let may_rest = has_begun && self.app.progress.is_empty();
         let is_at_rest = may_rest && is_at_rest(runtime, until);
         let is_over = match &self.app.player {
             Some(player) => player.is_over(is_at_rest && self.was_at_rest),
             None => is_at_rest && self.was_at_rest,
         };
         self.was_at_rest = is_at_rest;
+        self.interval =
+            if is_at_rest { SHORTEST_INTERVAL } else { LONGEST_INTERVAL.min(self.interval * 2) };
         line.update(|| waiting_for(runtime.team(), SystemClock.now(), until));
         if let Some(warning) = budgets.warning() {
             line.hide();
