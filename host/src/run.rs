@@ -38,7 +38,7 @@ pub(crate) fn run(options: RunOptions) -> Result<(), HostFailure> {
     let hint = "check the folder's permissions and free space";
     let at_folder = |why: StoreError| HostFailure::of("the team folder cannot be used", &why, hint);
     let dir = TeamDir::create(&options.root).map_err(at_folder)?;
-    let Some(lock) = RelayLock::take(&dir).map_err(at_folder)? else {
+    let Some(lock) = RelayLock::take_to_serve(&dir).map_err(at_folder)? else {
         return Err(HostFailure {
             what: "a relay serves this folder already".into(),
             why: format!("another process holds the lock below {}", dir.root().display()),

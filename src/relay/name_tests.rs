@@ -33,6 +33,11 @@ fn after(earlier: &str, text: &str, term: u64) -> Placement {
 
 /// Returns the mirror of host `a` with a living carol; the lock is her life.
 fn with_living_carol(dir: &TeamDir) -> (RosterMirror, LifeLock) {
+    living_carol(dir, &KnownPlacements::default())
+}
+
+/// Returns the same, where the mirror goes by these placements.
+fn living_carol(dir: &TeamDir, placements: &KnownPlacements) -> (RosterMirror, LifeLock) {
     roster::update(dir, Fsync::Never, |roster| {
         roster.enter("carol", 1.0);
     })
@@ -47,13 +52,13 @@ fn with_living_carol(dir: &TeamDir) -> (RosterMirror, LifeLock) {
         labels: Vec::new(),
         servers,
     };
-    let mut mirror = RosterMirror::new(dir.clone(), &identity);
+    let mut mirror = RosterMirror::sharing(dir.clone(), &identity, placements.clone());
     mirror.news().unwrap();
     (mirror, life)
 }
 
 #[test]
-fn a_living_agent_claims_its_name_once_and_a_dead_one_does_not() {
+fn an_agent_claims_its_name_until_it_has_it_or_has_ended_since() {
     let (_folder, dir) = test_team();
     let (mut mirror, life) = with_living_carol(&dir);
     let mut names = NamePlaces::new(host("a"), BTreeMap::new());
@@ -66,6 +71,59 @@ fn a_living_agent_claims_its_name_once_and_a_dead_one_does_not() {
     drop(life);
     mirror.news().unwrap();
     assert_eq!(names.steps(&mirror), []);
+}
+
+#[test]
+fn an_agent_that_has_ended_before_its_name_was_claimed_has_it_once_and_is_not_ended_for_it() {
+    let (_folder, dir) = test_team();
+    let (mut mirror, life) = with_living_carol(&dir);
+    let mut names = NamePlaces::new(host("a"), BTreeMap::new());
+    drop(life);
+    mirror.news().unwrap();
+    assert_eq!(names.steps(&mirror), [NameStep::Create(name("carol"), at("a", 1))]);
+    names.note(name("carol"), Some(at("b", 1)), 7);
+    mirror.set_away(&host("b"), None);
+    assert_eq!(names.steps(&mirror), [], "it may live there, and nothing of it is left here");
+    let entry = HostEntry { alive: false, entry: json!({}), version: None };
+    mirror.note(&host("b"), &name("carol"), entry);
+    assert_eq!(
+        names.steps(&mirror),
+        [NameStep::Replace(name("carol"), after("b", "a", 2), 7)],
+        "it was the last one of this name"
+    );
+    names.note(name("carol"), Some(after("b", "a", 2)), 8);
+    mirror.note_claimed(|name| names.is_here(name));
+    names.note(name("carol"), Some(after("a", "b", 3)), 9);
+    assert_eq!(names.steps(&mirror), [], "it is not the last one any more");
+}
+
+#[test]
+fn the_last_agent_of_a_name_stands_in_the_roster_also_if_it_ended_before_it_was_heard_of() {
+    let (_folder, dir) = test_team();
+    let shared = KnownPlacements::default();
+    let (mut mirror, life) = living_carol(&dir, &shared);
+    let carol = || roster::read(&dir).unwrap().member("carol").unwrap().clone();
+    let own = carol();
+    let entry = json!({ "name": "carol", "incarnation": "of-b" });
+    mirror.note(&host("b"), &name("carol"), HostEntry { alive: false, entry, version: None });
+    drop(life);
+    mirror.news().unwrap();
+    mirror.write().unwrap();
+    assert_eq!(carol(), own, "nobody knows which one was the last");
+    shared.note(&name("carol"), &at("b", 1));
+    mirror.write().unwrap();
+    assert_eq!(carol(), own, "it has started since, and will claim its name");
+    mirror.note_claimed(|_| true);
+    roster::update(&dir, Fsync::Never, |roster| {
+        roster.member_mut("carol").unwrap().incarnation = "next".into();
+    })
+    .unwrap();
+    mirror.write().unwrap();
+    assert_eq!(carol().host, None, "it has started again");
+    mirror.news().unwrap();
+    mirror.note_claimed(|_| true);
+    mirror.write().unwrap();
+    assert_eq!((carol().host.as_deref(), &*carol().incarnation), (Some("b"), "of-b"));
 }
 
 #[test]

@@ -280,10 +280,21 @@ impl NamePlaces {
         &self.own_terms
     }
 
-    /// Returns what is to be done next for the living agents of this host, as the mirror has told of them.
+    /// Whether a name is placed on this host.
+    pub fn is_here(&self, name: &AgentName) -> bool {
+        self.places.get(name).is_some_and(|place| place.placement.host == self.host)
+    }
+
+    /// Returns what is to be done next for the agents of this host whose names it claims, as the mirror has told of them.
     pub fn steps(&self, mirror: &RosterMirror) -> Vec<NameStep> {
-        let living = mirror.living();
-        living.into_iter().filter_map(|name| self.step(name, mirror)).collect()
+        let step = |name: &AgentName| {
+            let step = self.step(name, mirror)?;
+            let is_of_living = mirror.is_alive_here(name);
+            // Of one that has ended, the name is claimed once, and nothing is left to be ended.
+            let counts = is_of_living || !(self.is_here(name) || matches!(step, NameStep::End(_)));
+            counts.then_some(step)
+        };
+        mirror.claiming().into_iter().filter_map(step).collect()
     }
 
     /// Returns the step by which a name is placed on a host, for an agent that is to start there; `None` if it is placed there.

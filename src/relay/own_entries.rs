@@ -27,6 +27,11 @@ impl HostEntry {
     fn is_same_agent(&self, other: &Self) -> bool {
         (other.alive, &other.entry) == (self.alive, &self.entry)
     }
+
+    /// Returns the incarnation of the agent; `None` of one that has none.
+    fn incarnation(&self) -> Option<&str> {
+        self.entry.get("incarnation")?.as_str()
+    }
 }
 
 /// The entries of this host.
@@ -40,6 +45,10 @@ pub(super) struct OwnEntries {
     entries: BTreeMap<AgentName, HostEntry>,
     /// The names whose entries the others do not know as they are, or not that they are gone.
     untold: BTreeSet<AgentName>,
+    /// The names of the agents that have started since the names of this host were claimed, also of those that have ended.
+    unclaimed: BTreeSet<AgentName>,
+    /// Whether the roster was read.
+    is_read: bool,
     /// The versions that the bucket has given since a reading of all its values began; `None` if there is none.
     reading: Option<BTreeMap<AgentName, Option<ValueVersion>>>,
 }
@@ -49,8 +58,16 @@ impl OwnEntries {
     pub(super) fn new(dir: TeamDir, identity: &HostIdentity) -> Self {
         let HostIdentity { epoch, starts, .. } = identity;
         let version = ValueVersion { epoch: epoch.clone(), start: *starts, number: 0 };
-        let (entries, untold) = (BTreeMap::new(), BTreeSet::new());
-        Self { roster: Cached::of(&dir), dir, version, entries, untold, reading: None }
+        Self {
+            roster: Cached::of(&dir),
+            dir,
+            version,
+            entries: BTreeMap::new(),
+            untold: BTreeSet::new(),
+            unclaimed: BTreeSet::new(),
+            is_read: false,
+            reading: None,
+        }
     }
 
     /// Returns the version of the next value that this host tells.
@@ -79,8 +96,32 @@ impl OwnEntries {
         self.untold.extend(self.entries.keys().cloned());
         let gone = self.untold.iter().filter(|name| !now.contains_key(name));
         news.extend(gone.map(|name| (name.clone(), None)));
+        self.note_starts(&now);
         (self.entries, self.untold) = (now, BTreeSet::new());
         Ok(news)
+    }
+
+    /// Notes which agents have started since the roster was read before. One that has ended before that, and was never read,
+    /// has had its name as well as any other.
+    fn note_starts(&mut self, now: &BTreeMap<AgentName, HostEntry>) {
+        self.unclaimed.retain(|name| now.contains_key(name));
+        let has_started = |(name, entry): &(&AgentName, &HostEntry)| match self.entries.get(*name) {
+            Some(before) => before.incarnation() != entry.incarnation(),
+            None => self.is_read || entry.alive,
+        };
+        self.unclaimed.extend(now.iter().filter(has_started).map(|(name, _)| name.clone()));
+        self.is_read = true;
+    }
+
+    /// Notes the names that are placed on this host now, of those for which it is asked.
+    pub(super) fn note_claimed(&mut self, is_placed_here: impl Fn(&AgentName) -> bool) {
+        self.unclaimed.retain(|name| !is_placed_here(name));
+    }
+
+    /// Whether this entry of the roster is one that was read, of an agent whose name was claimed.
+    pub(super) fn is_claimed(&self, name: &AgentName, incarnation: &str) -> bool {
+        let own = self.entries.get(name).filter(|_| !self.unclaimed.contains(name));
+        own.is_some_and(|own| own.incarnation().unwrap_or_default() == incarnation)
     }
 
     fn read(&mut self) -> Result<BTreeMap<AgentName, HostEntry>, RelayError> {
@@ -147,10 +188,13 @@ impl OwnEntries {
         self.entries.keys().map(ToString::to_string).collect()
     }
 
-    /// Returns the agents that are alive, as the others know them.
-    pub(super) fn living(&self) -> Vec<&AgentName> {
-        let is_told = |name: &&AgentName| self.is_alive(name) && !self.untold.contains(*name);
-        self.entries.keys().filter(is_told).collect()
+    /// Returns the agents whose names this host claims, as the others know them: those that are alive, and those that have ended
+    /// before it could.
+    pub(super) fn claiming(&self) -> Vec<&AgentName> {
+        let claims = |name: &&AgentName| {
+            (self.is_alive(name) || self.unclaimed.contains(*name)) && !self.untold.contains(*name)
+        };
+        self.entries.keys().filter(claims).collect()
     }
 
     /// Whether an agent was alive when the roster was read last.

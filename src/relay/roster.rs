@@ -175,9 +175,15 @@ impl RosterMirror {
         self.own.names()
     }
 
-    /// Returns the agents of this host that are alive, as the others know them.
-    pub fn living(&self) -> Vec<&AgentName> {
-        self.own.living()
+    /// Returns the agents of this host whose names it claims, as the others know them: those that are alive, and those that have
+    /// ended before it could.
+    pub fn claiming(&self) -> Vec<&AgentName> {
+        self.own.claiming()
+    }
+
+    /// Notes which names are placed on this host: those of its agents that have ended are not claimed again.
+    pub fn note_claimed(&mut self, is_placed_here: impl Fn(&AgentName) -> bool) {
+        self.own.note_claimed(is_placed_here);
     }
 
     /// Whether an agent of this host was alive when the roster was read last.
@@ -236,18 +242,22 @@ impl RosterMirror {
                         Some(OtherAgent::Member(member)) => {
                             let known = positions.get(name.as_str());
                             let known = known.and_then(|at| roster.members.get(*at));
-                            if known.is_none_or(|known| !is_as_told(known, member, alive))
-                                && !self.runs_here_too(name, host, alive)?
-                            {
+                            let is_news = known.is_none_or(|known| {
+                                !is_as_told(known, member, alive)
+                                    && (alive || self.yields_member(known, name, host))
+                            });
+                            if is_news && !self.runs_here_too(name, host, alive)? {
                                 write_member(roster, &mut positions, member, alive);
                             }
                         }
-                        Some(OtherAgent::Lead(lead))
-                            if !self.runs_here_too(name, host, alive)? =>
-                        {
-                            write_lead(roster, lead, alive);
+                        Some(OtherAgent::Lead(lead)) => {
+                            let known = roster.lead.as_ref().filter(|_| !alive);
+                            let is_news = known.is_none_or(|it| self.yields_lead(it, name, host));
+                            if is_news && !self.runs_here_too(name, host, alive)? {
+                                write_lead(roster, lead, alive);
+                            }
                         }
-                        Some(OtherAgent::Lead(_)) | None => {}
+                        None => {}
                     }
                 }
             }
@@ -277,6 +287,30 @@ impl RosterMirror {
         let place = self.placements.place_of(name.as_str());
         place.is_some_and(|place| place.host != *host)
             || (name.is_lead() && !self.placements.may_lead(host))
+    }
+
+    /// Whether the entry of a member gives way to that of one that has ended on another host. Of two hosts, the one on which the
+    /// member is alive has it, or else the one on which its name was placed last; but what it has left to do here stays known.
+    fn yields_member(&self, known: &Member, name: &AgentName, host: &HostName) -> bool {
+        match &known.host {
+            Some(of) if of == host.as_str() || known.alive != Some(true) => true,
+            Some(_) => self.is_placed_on(name, host),
+            None => known.work.is_none() && self.yields_own(name, &known.incarnation, host),
+        }
+    }
+
+    /// The same of the lead. The end of one of this host is known here.
+    fn yields_lead(&self, known: &Lead, name: &AgentName, host: &HostName) -> bool {
+        known.host.is_some() || self.yields_own(name, &known.incarnation, host)
+    }
+
+    /// Whether an agent of this host had its name, and another host has had it since.
+    fn yields_own(&self, name: &AgentName, incarnation: &str, host: &HostName) -> bool {
+        self.own.is_claimed(name, incarnation) && self.is_placed_on(name, host)
+    }
+
+    fn is_placed_on(&self, name: &AgentName, host: &HostName) -> bool {
+        self.placements.place_of(name.as_str()).is_some_and(|place| place.host == *host)
     }
 
     fn remove_gone(&self, roster: &mut Roster) {
@@ -351,11 +385,6 @@ fn member_of(
 }
 
 fn write_lead(roster: &mut Roster, told: &WithUnknownFields<Lead>, alive: bool) {
-    let is_own = roster.lead.as_ref().is_some_and(|lead| lead.host.is_none());
-    // The end of a lead of this host is known here; only a lead that is alive takes its place.
-    if is_own && !alive {
-        return;
-    }
     let mut lead = told.clone();
     lead.alive = Some(alive);
     roster.lead = Some(lead);
@@ -386,13 +415,6 @@ fn write_member(
 ) {
     let position = positions.get(&told.name).copied();
     let there = position.and_then(|at| roster.members.get_mut(at));
-    let is_own = there.as_ref().is_some_and(|member| member.host.is_none());
-    // Of two hosts, the one on which the member is alive has it.
-    let is_of_other =
-        there.as_ref().is_some_and(|member| member.host != told.host && member.alive == Some(true));
-    if (is_own || is_of_other) && !alive {
-        return;
-    }
     let mut member = told.clone();
     member.alive = Some(alive);
     match there {

@@ -31,14 +31,14 @@ impl TeamWatcher {
         Ok(Self { wakes: ReadableFd::to_read(&watch)?, watch })
     }
 
-    /// Watches for a new roster, and for ends of agents' processes. Call it in an event loop.
+    /// Watches for a new roster, and for starts and ends of agents' processes. Call it in an event loop.
     ///
     /// # Errors
     /// The user has no file events left; the caller then polls.
     pub fn of_members(dir: &TeamDir) -> io::Result<Self> {
         let watch = Watch::new()?;
         watch.add_folder(dir.root())?;
-        watch.add_closes(&dir.life_locks())?;
+        watch.add_writers(&dir.life_locks())?;
         Ok(Self { wakes: ReadableFd::to_read(&watch)?, watch })
     }
 

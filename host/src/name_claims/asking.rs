@@ -81,7 +81,7 @@ impl Asking {
 }
 
 /// Returns the name of a step that changes its place.
-fn name_of(step: &NameStep) -> Option<&AgentName> {
+pub(super) fn name_of(step: &NameStep) -> Option<&AgentName> {
     match step {
         NameStep::Create(name, _) | NameStep::Replace(name, ..) => Some(name),
         NameStep::End(_) => None,

@@ -21,7 +21,7 @@ use agent_team::relay::{
 use agent_team::store::relay::{own_names, placements, write_own_names, write_placements};
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::HostName;
-use asking::Asking;
+use asking::{Asking, name_of};
 use futures_util::future::join_all;
 use question::{Placed, StepFailure, ask};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,10 @@ const CORRECTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The most placements that are on their way at a time.
 const AT_ONCE: usize = 64;
+
+/// The number of refusals after which the name of an agent that has ended is left where it is. The authority may hear of an end
+/// on a third host a moment later than this host, and so refuse once what it grants then.
+const MOST_REFUSALS: u32 = 4;
 
 /// The outcome of the placement of a name on another host.
 pub(crate) enum PlaceOutcome {
@@ -69,6 +73,8 @@ pub(crate) struct NameClaims {
     taking_back: BTreeMap<AgentName, HostName>,
     /// The question of this host that is on its way to the authority.
     asking: Asking,
+    /// The names of agents that have ended that the authority has refused, each with how often.
+    refused: BTreeMap<AgentName, u32>,
     /// The questions of other hosts that this one, the authority, has not answered yet.
     waiting: WaitingQuestions,
     /// The agents that are being ended.
@@ -110,6 +116,7 @@ impl NameClaims {
             doubtful: BTreeMap::new(),
             taking_back: BTreeMap::new(),
             asking: Asking::new(),
+            refused: BTreeMap::new(),
             waiting: WaitingQuestions::default(),
             ending: Arc::default(),
         }
@@ -152,9 +159,10 @@ impl NameClaims {
         self.places.forgotten();
     }
 
-    /// Brings the living agents of this host and the placements in agreement. A claim that fails is made again by the next
+    /// Brings the agents of this host and the placements in agreement. A claim that fails is made again by the next
     /// call. What the authority is asked is noted by [`Self::note_answers`].
-    pub(crate) async fn settle(&mut self, carrier: &Carrier, mirror: &RosterMirror) {
+    pub(crate) async fn settle(&mut self, carrier: &Carrier, mirror: &mut RosterMirror) {
+        self.end_claims(mirror);
         let mut steps = self.places.steps(mirror);
         let is_displaced = |name: &AgentName| {
             steps.iter().any(|step| matches!(step, NameStep::End(it) if it.name == *name))
@@ -185,6 +193,31 @@ impl NameClaims {
         self.record().await;
     }
 
+    /// Ends the claims of agents that have ended, of the names that are placed here, or were refused too often. Those of living
+    /// agents are made again.
+    fn end_claims(&mut self, mirror: &mut RosterMirror) {
+        let Self { places, refused, .. } = self;
+        refused.retain(|name, _| !mirror.is_alive_here(name));
+        mirror
+            .note_claimed(|name| places.is_here(name) || refused.get(name) >= Some(&MOST_REFUSALS));
+        for (name, _) in refused.extract_if(.., |_, times| *times >= MOST_REFUSALS) {
+            tracing::info!(%name, "a name stays where it is: its last agent here has ended");
+        }
+    }
+
+    /// Notes which names the authority has refused.
+    fn note_refusals(&mut self, steps: &[NameStep], taken: &[Result<Placed, StepFailure>]) {
+        for (name, taken) in steps.iter().filter_map(name_of).zip(taken) {
+            match taken {
+                Err(StepFailure::Refused(_)) => {
+                    *self.refused.entry(name.clone()).or_default() += 1;
+                }
+                Ok(_) | Err(StepFailure::OtherWasFaster) => drop(self.refused.remove(name)),
+                Err(StepFailure::Unanswered(_)) => {}
+            }
+        }
+    }
+
     /// Waits for the answers of the authority to the question of this host that is on its way.
     pub(crate) async fn answers(&mut self) -> NamesAnswered {
         self.asking.answers().await
@@ -194,6 +227,7 @@ impl NameClaims {
     pub(crate) async fn note_answers(&mut self, answered: NamesAnswered) -> bool {
         let NamesAnswered { steps, taken, is_more } = answered;
         let has_placed = taken.iter().any(Result::is_ok);
+        self.note_refusals(&steps, &taken);
         let taken: Vec<_> = taken.into_iter().map(|taken| self.note_placed(taken)).collect();
         self.asking.ended(tell_of_claims(&steps, taken) || has_placed);
         self.record().await;

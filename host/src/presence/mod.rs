@@ -410,7 +410,7 @@ impl PresenceTask {
     async fn settle_names(&mut self) {
         if self.is_named
             && self.carrier.is_connected()
-            && let Some(mirror) = &self.mirror
+            && let Some(mirror) = &mut self.mirror
         {
             self.names.settle(&self.carrier, mirror).await;
         }

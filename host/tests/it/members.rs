@@ -2,13 +2,28 @@
 
 use crate::machines::{Machines, program};
 use crate::rig::process::{signal, spawn_tied};
-use agent_team::store::roster;
+use agent_team::store::{LifeLock, LifeRecord, roster};
+use agent_team::wire::AgentName;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+#[test]
+fn an_agent_that_takes_its_life_lock_after_its_entry_was_told_is_alive_on_all_hosts() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let gpu = machines.get("gpu1");
+    gpu.add_member("carol");
+    machines.wait_known("carol", false);
+    // Nothing else is written.
+    let carol = AgentName::member("carol").unwrap();
+    let life = LifeLock::take(&gpu.dir, &carol, LifeRecord::of_this_process()).unwrap();
+    machines.wait_known("carol", true);
+    drop(life);
+    machines.wait_known("carol", false);
+}
 
 #[test]
 fn members_of_two_hosts_write_to_each_other_as_on_one() {

@@ -80,6 +80,17 @@ fn the_lead_may_start_on_another_host_after_its_end() {
 }
 
 #[test]
+fn the_name_of_a_lead_that_has_ended_where_none_may_be_is_not_asked_for_without_end() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let gpu = machines.get("gpu1");
+    machines.eventually("gpu1 hears ann", || gpu.team_ok(&["host", "ls"]).contains(" up "));
+    gpu.team_ok(&["lead", "--model", "rehearsal", "-p", "hello"]);
+    let says = |what| fs::read_to_string(gpu.dir.relay_log()).unwrap_or_default().contains(what);
+    machines.eventually("ann refuses the name", || says("may have the lead"));
+    machines.eventually("gpu1 asks no more", || says("stays where it is"));
+}
+
+#[test]
 fn a_name_of_a_host_that_is_away_is_not_taken() {
     let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
     let mut carol = machines.get("gpu1").start_member("carol");

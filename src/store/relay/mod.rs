@@ -54,6 +54,7 @@ use super::file::lock::{is_named, try_exclusive, try_shared};
 use super::file::read::{changed_at, known_if_there, names_in, open_if_there, read_json};
 use super::teamdir::make_folder;
 use super::{StoreError, TeamDir};
+use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, FileError, open_or_create};
 use crate::wire::carried::{Epoch, HostName, RELAY_PROTOCOL, ValueVersion};
 use crate::wire::limits::LOG_BYTES;
@@ -66,6 +67,14 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The longest time for which a command holds the lock of a relay, where no host is asked meanwhile.
+const COMMAND_LIMIT: Duration = Duration::from_secs(2);
+
+/// The time after which a relay that starts looks again whether its lock is free.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// The most bytes of the file with the identity of the host.
 const MOST_BYTES: u64 = 64 * 1024;
@@ -188,6 +197,27 @@ impl RelayLock {
     pub fn take(dir: &TeamDir) -> Result<Option<Self>, StoreError> {
         make_folders(dir)?;
         Ok(take_lock(&dir.relay_lock())?.map(|file| Self { _file: file }))
+    }
+
+    /// Acquires the lock for a relay that starts: commands hold it for a moment, and are waited for. `None` if it is held for
+    /// two seconds, by another relay.
+    ///
+    /// # Errors
+    /// The file cannot be opened or locked.
+    pub fn take_to_serve(dir: &TeamDir) -> Result<Option<Self>, StoreError> {
+        Self::take_within(dir, COMMAND_LIMIT)
+    }
+
+    fn take_within(dir: &TeamDir, limit: Duration) -> Result<Option<Self>, StoreError> {
+        check_blocking("lock");
+        let start = Instant::now();
+        loop {
+            let taken = Self::take(dir)?;
+            if taken.is_some() || start.elapsed() >= limit {
+                return Ok(taken);
+            }
+            thread::park_timeout(LOOK_AGAIN_AFTER);
+        }
     }
 }
 

@@ -9,7 +9,6 @@ use crate::wire::seal::Verification;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 fn carol() -> AgentName {
     AgentName::member("carol").unwrap()
@@ -65,6 +64,22 @@ fn ready() -> (tempfile::TempDir, TeamDir) {
 
 const G1: &str = "000000000001-0123abcd";
 const G2: &str = "000000000002-0123abcd";
+
+#[test]
+fn a_relay_that_starts_waits_for_a_command_that_holds_its_lock() {
+    let (_folder, dir) = test_team();
+    let command = RelayLock::take(&dir).unwrap();
+    assert!(command.is_some());
+    assert!(RelayLock::take_within(&dir, Duration::ZERO).unwrap().is_none(), "it is held for long");
+    let starts = dir.clone();
+    let wait = move || RelayLock::take_within(&starts, Duration::from_secs(60)).unwrap();
+    let relay = std::thread::spawn(wait);
+    // It has tried by then.
+    check_blocking("test");
+    std::thread::park_timeout(Duration::from_millis(20));
+    drop(command);
+    assert!(relay.join().unwrap().is_some());
+}
 
 #[test]
 fn numbers_are_dense_across_restarts_errors_and_compactions() {
