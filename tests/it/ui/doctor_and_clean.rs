@@ -31,7 +31,8 @@ fn contents(team: &Team) -> BTreeMap<PathBuf, Vec<u8>> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else {
+            } else if path.is_file() {
+                // If no file events are left, an agent has a fifo, too.
                 found.insert(path.clone(), fs::read(&path).unwrap());
             }
         }
