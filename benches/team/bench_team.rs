@@ -24,6 +24,13 @@ pub(crate) fn make_in(folder: &str) {
     PARENT.set(folder.into()).unwrap();
 }
 
+/// Creates an empty folder that is removed on drop.
+pub(crate) fn new_folder() -> tempfile::TempDir {
+    let parent = PARENT.get_or_init(|| env!("CARGO_TARGET_TMPDIR").into());
+    std::fs::create_dir_all(parent).unwrap();
+    tempfile::Builder::new().prefix("bench-").tempdir_in(parent).unwrap()
+}
+
 /// A team folder that is removed on drop.
 pub(crate) struct BenchTeam {
     pub(crate) folder: tempfile::TempDir,
@@ -33,9 +40,7 @@ pub(crate) struct BenchTeam {
 impl BenchTeam {
     /// Creates a team with [`OWNER`] on its roster, idle, with a free life lock.
     pub(crate) fn new() -> Self {
-        let parent = PARENT.get_or_init(|| env!("CARGO_TARGET_TMPDIR").into());
-        std::fs::create_dir_all(parent).unwrap();
-        let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(parent).unwrap();
+        let folder = new_folder();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         inbox::ensure(&dir, &owner()).unwrap();
         roster::update(&dir, Fsync::Never, |roster| {

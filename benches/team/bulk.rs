@@ -115,7 +115,7 @@ pub(crate) fn to_many(size: &Size) -> Vec<Figure> {
             format!("broadcast to {many}, `fsync = never`; as many locked appends"),
             &ours,
             &raw,
-            3.0,
+            2.5,
         ),
         figure(
             format!("broadcast to {many}, `fsync = always`; one append + fdatasync"),
@@ -140,7 +140,7 @@ fn broadcast(team: &BenchTeam, fsync: Fsync, many: usize) -> f64 {
 }
 
 /// Adds another member in this process. [`OWNER`] is the first.
-fn join(dir: &TeamDir, number: usize) -> LifeLock {
+pub(crate) fn join(dir: &TeamDir, number: usize) -> LifeLock {
     if number == 0 {
         return live(dir);
     }
@@ -156,7 +156,7 @@ fn join(dir: &TeamDir, number: usize) -> LifeLock {
 }
 
 /// Appends messages to the inbox of [`OWNER`], as senders do.
-fn queue(dir: &TeamDir, count: usize) {
+pub(crate) fn queue(dir: &TeamDir, count: usize) {
     let mut lines = String::new();
     for number in 0..count {
         let message = OutgoingMessage {

@@ -1,6 +1,7 @@
 //! Child processes: this program, started again with a job. A child reports that it is ready, waits for the
 //! start signal, and reports in one line of JSON.
 
+use crate::peers::peer::Peer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write, stdin};
@@ -19,6 +20,12 @@ pub(crate) enum Job {
     Own { way: Way },
     /// Receives one message at a time and reports its latency.
     Wake { way: Way },
+    /// Sends one message, with the time of the send, each time its parent says so.
+    Notify { way: Way },
+    /// Sends one message after the other and reports the duration of each.
+    Time { way: Way, times: usize },
+    /// Stores unread messages.
+    Fill { way: Way, count: usize },
     /// Idles on a single-threaded runtime until stdin, its lead, is closed.
     Idle,
 }
@@ -32,6 +39,22 @@ pub(crate) enum Way {
     Raw { file: PathBuf },
     /// A file with appends and a sync under a lock.
     RawSynced { file: PathBuf },
+    /// Another message queue.
+    Peer(Peer),
+}
+
+impl Job {
+    fn way(&self) -> Option<&Way> {
+        match self {
+            Self::Write { way, .. }
+            | Self::Own { way }
+            | Self::Wake { way }
+            | Self::Notify { way }
+            | Self::Time { way, .. }
+            | Self::Fill { way, .. } => Some(way),
+            Self::Idle => None,
+        }
+    }
 }
 
 /// Reports a value to the parent.
@@ -56,9 +79,13 @@ pub(crate) struct ChildProcess {
     out: BufReader<ChildStdout>,
 }
 
-/// Returns the command line of this program with a job.
+/// Returns the command line of the program that does a job: this one, or that of a peer.
 pub(crate) fn command(job: &Job) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let of_peer = match job.way() {
+        Some(Way::Peer(peer)) => peer.program(),
+        _ => None,
+    };
+    let mut command = of_peer.unwrap_or_else(|| Command::new(std::env::current_exe().unwrap()));
     command.args([FLAG, &serde_json::to_string(job).unwrap()]);
     command
 }
@@ -66,11 +93,24 @@ pub(crate) fn command(job: &Job) -> Command {
 impl ChildProcess {
     /// Starts a child and waits until it is ready.
     pub(crate) fn start(job: &Job) -> Self {
-        let mut child = command(job).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        let mut child = Self { child, out };
+        let mut child = Self::spawn(job);
         assert_eq!(child.hear::<String>(), "ready");
         child
+    }
+
+    /// Starts children at the same time and waits until all are ready.
+    pub(crate) fn start_all(jobs: &[Job]) -> Vec<Self> {
+        let mut children: Vec<Self> = jobs.iter().map(Self::spawn).collect();
+        for child in &mut children {
+            assert_eq!(child.hear::<String>(), "ready");
+        }
+        children
+    }
+
+    fn spawn(job: &Job) -> Self {
+        let mut child = command(job).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
     }
 
     pub(crate) fn say(&mut self, words: &impl Serialize) {

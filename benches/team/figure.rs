@@ -27,10 +27,18 @@ pub(crate) struct Size {
     pub(crate) many: usize,
     /// The number of teammates in a very large team.
     pub(crate) many_live: usize,
+    /// The number of teammates in the largest team.
+    pub(crate) most_live: usize,
     /// The number of messages in the conversations of a large team.
     pub(crate) messages: usize,
+    /// The number of messages in the conversations of the largest team.
+    pub(crate) most_messages: usize,
     /// The size of a long conversation in bytes.
     pub(crate) transcript: usize,
+    /// The size of the longest conversation in bytes.
+    pub(crate) longest_transcript: usize,
+    /// The number of model calls of a long turn.
+    pub(crate) calls: usize,
     /// The number of runs of a program per round.
     pub(crate) runs: usize,
 }
@@ -46,8 +54,12 @@ pub(crate) const FULL: Size = Size {
     members: 50,
     many: 100,
     many_live: 200,
+    most_live: 1_000,
     messages: 10_000,
+    most_messages: 1_000_000,
     transcript: 100_000_000,
+    longest_transcript: 1_000_000_000,
+    calls: 50,
     runs: 60,
 };
 
@@ -62,8 +74,12 @@ pub(crate) const TINY: Size = Size {
     members: 2,
     many: 3,
     many_live: 3,
+    most_live: 4,
     messages: 30,
+    most_messages: 40,
     transcript: 20_000,
+    longest_transcript: 30_000,
+    calls: 3,
     runs: 1,
 };
 
@@ -83,6 +99,8 @@ pub(crate) enum Target {
     TimesAtLeast(f64),
     /// Below an absolute value.
     Below(f64),
+    /// At most an absolute value.
+    AtMost(f64),
     /// At least an absolute value.
     AtLeast(f64),
 }
@@ -112,6 +130,7 @@ impl Figure {
             Target::TimesAtMost(most) => ratio <= most,
             Target::TimesAtLeast(least) => ratio >= least,
             Target::Below(most) => self.ours < most,
+            Target::AtMost(most) => self.ours <= most,
             Target::AtLeast(least) => self.ours >= least,
         }
     }
@@ -121,6 +140,7 @@ impl Figure {
             Target::TimesAtMost(most) => format!("<= {most}x"),
             Target::TimesAtLeast(least) => format!(">= {least}x"),
             Target::Below(most) => format!("< {most} {}", self.unit).trim_end().into(),
+            Target::AtMost(most) => format!("<= {most} {}", self.unit).trim_end().into(),
             Target::AtLeast(least) => format!(">= {least} {}", self.unit).trim_end().into(),
         }
     }
@@ -131,7 +151,7 @@ impl Figure {
 }
 
 /// Formats a value with three significant digits, or with all digits of a whole number.
-fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),
         whole if whole.fract() == 0.0 => format!("{value:.0}"),
@@ -162,10 +182,10 @@ pub(crate) fn percentile(values: &[f64], percent: f64) -> f64 {
 
 /// Renders the table for the terminal and the documentation.
 pub(crate) fn table(figures: &[Figure]) -> String {
-    let mut rows =
-        vec![["", "measure", "ours", "reference", "ratio", "target", "met"].map(String::from)];
+    let head = ["", "measure", "ours", "reference", "ratio", "target", "met"];
+    let mut rows = vec![head.map(String::from).to_vec()];
     rows.extend(figures.iter().map(|figure| {
-        [
+        vec![
             figure.id.into(),
             figure.measure.clone(),
             figure.value(figure.ours),
@@ -175,10 +195,15 @@ pub(crate) fn table(figures: &[Figure]) -> String {
             if figure.is_met() { "yes" } else { "**no**" }.into(),
         ]
     }));
+    align(&rows)
+}
+
+/// Renders a table in Markdown, whose first row is the head, with columns of equal width.
+pub(crate) fn align(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
     };
-    let widths: Vec<usize> = (0..7).map(|column| width(column).unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..).map_while(width).collect();
     let mut text = String::new();
     for (at, row) in rows.iter().enumerate() {
         for (cell, width) in row.iter().zip(&widths) {
@@ -224,7 +249,8 @@ pub(crate) fn check(figures: &[Figure]) {
         let reference = figure.reference.unwrap_or(1.0);
         assert!(figure.ours.is_finite() && reference.is_finite(), "{figure:?}");
     }
-    for id in ["P1", "P2", "P3", "P4", "P7", "P9", "P10", "P12", "P13", "V1", "V5"] {
+    let ids = ["P1", "P2", "P3", "P4", "P7", "P9", "P10", "P11", "P12", "P13", "P14", "P15", "P16"];
+    for id in ids.into_iter().chain(["P17", "P19", "P20", "P21", "V1", "V5"]) {
         assert!(figures.iter().any(|figure| figure.id == id), "no figure for {id}");
     }
 }

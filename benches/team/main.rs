@@ -7,19 +7,31 @@
 // Tells clippy that this is test code: a benchmark counts as a test.
 #![cfg(test)]
 
+#[path = "../../tests/support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "tests/it uses the rest")]
+mod support;
+
 mod bench_team;
 mod bulk;
 mod calls;
 mod child_process;
 mod commands;
 mod figure;
+mod installed;
 mod large;
+mod long_life;
 mod members;
+mod peers;
+mod poll;
 mod scripts;
 mod send;
+mod terminal;
+mod tokens;
 mod views;
 mod wake;
 mod walls;
+mod whole_run;
+mod whole_team;
 mod writers;
 
 use child_process::Job;
@@ -29,7 +41,7 @@ use std::process::ExitCode;
 /// The ids of figures, and the function that measures them.
 type Group = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
 
-const BENCHES: [Group; 13] = [
+const BENCHES: [Group; 17] = [
     (&["P1", "P2"], send::measure),
     (&["P3", "P4"], writers::measure),
     (&["P5"], bulk::behind_a_queue),
@@ -37,11 +49,15 @@ const BENCHES: [Group; 13] = [
     (&["P7"], wake::measure),
     (&["P8"], bulk::to_many),
     (&["P9", "P10"], members::measure),
-    (&["P11"], large::team),
+    (&["P11"], large::measure),
     (&["P12"], calls::measure),
     (&["P13"], commands::measure),
-    (&["P14"], large::long_life),
-    (&["P15"], walls::measure),
+    (&["P14", "P21"], long_life::measure),
+    (&["P15"], whole_run::measure),
+    (&["P16"], tokens::measure),
+    (&["P17"], walls::measure),
+    (&["P19"], installed::measure),
+    (&["P20"], whole_team::measure),
     (&["V1", "V2", "V3", "V4", "V5"], views::measure),
 ];
 
@@ -62,6 +78,10 @@ fn main() -> ExitCode {
     {
         bench_team::make_in(folder);
     }
+    if has("--peers") {
+        peers::print(&peers::FULL, has("--json"));
+        return ExitCode::SUCCESS;
+    }
     let only: Vec<&str> =
         words.iter().map(String::as_str).filter(|w| w.starts_with(['P', 'V'])).collect();
     let figures = run(&only, &figure::FULL);
@@ -79,6 +99,9 @@ fn work(job: &Job) {
         Job::Write { way, number, seconds } => writers::write(way, *number, *seconds),
         Job::Own { way } => writers::own(way),
         Job::Wake { way } => wake::own(way),
+        Job::Notify { way } => peers::jobs::notify(way),
+        Job::Time { way, times } => peers::jobs::time(way, *times),
+        Job::Fill { way, count } => peers::jobs::fill(way, *count),
         Job::Idle => members::idle(),
     }
 }
@@ -106,6 +129,7 @@ fn smoke(words: &[String]) -> ExitCode {
     } else if is_meant && (has("--ignored") || has("--include-ignored")) {
         let figures = run(&[], &figure::TINY);
         figure::check(&figures);
+        peers::check();
         println!("test bench ... ok ({} figures)", figures.len());
         println!("test result: ok. 1 passed; 0 failed; 0 ignored");
     } else if is_meant {

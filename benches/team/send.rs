@@ -32,13 +32,13 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
         target: Target::TimesAtMost(most),
     };
     vec![
-        figure("P1", "send, `fsync = never`, p50; open + flock + append + close", &ours, &raw, 2.5),
+        figure("P1", "send, `fsync = never`, p50; open + flock + append + close", &ours, &raw, 2.0),
         figure(
             "P2",
             "send, `fsync = always`, p50; append + fdatasync",
             &ours_synced,
             &raw_synced,
-            1.15,
+            1.1,
         ),
     ]
 }

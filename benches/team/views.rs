@@ -6,18 +6,17 @@ use crate::bench_team::{BenchTeam, OWNER, bus, sender, text};
 use crate::figure::{Figure, Size, Target, median, percentile};
 use crate::members::processor_ms;
 use crate::scripts::Scripts;
+use crate::terminal::{Watcher, start};
 use agent_team::bus::Outgoing;
 use agent_team::store::{Fsync, Transcript};
 use agent_team::wire::AgentName;
 use agent_team::wire::chat::{Block, StopReason, Usage};
 use agent_team::wire::message;
 use agent_team::wire::transcript::{Entry, Line};
-use nix::pty::{Winsize, openpty};
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The time until all members are idle.
@@ -25,9 +24,6 @@ const REST: Duration = Duration::from_secs(3);
 
 /// The time over which the processor time of an untouched view is counted.
 const WATCHED: Duration = Duration::from_secs(10);
-
-/// The sequence at the end of each frame, which hides the cursor.
-const FRAME_END: &[u8] = b"\x1b[?25l";
 
 /// The time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -84,7 +80,7 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
 }
 
 /// Writes the conversation of a teammate, with this many messages from its neighbour.
-fn remember(team: &BenchTeam, number: usize, messages: usize) {
+pub(crate) fn remember(team: &BenchTeam, number: usize, messages: usize) {
     let name = format!("member-{number}");
     let mut lines = String::new();
     for index in 0..messages {
@@ -120,7 +116,7 @@ fn remember(team: &BenchTeam, number: usize, messages: usize) {
 }
 
 /// Returns the command line of the program, in the team's folder.
-fn program(team: &BenchTeam, verb: &str) -> Command {
+pub(crate) fn program(team: &BenchTeam, verb: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_team"));
     command.arg(verb).arg("--dir").arg(team.dir.root());
     command.env_clear().env("PATH", "/usr/bin:/bin").env("TERM", "xterm-256color");
@@ -128,19 +124,9 @@ fn program(team: &BenchTeam, verb: &str) -> Command {
     command
 }
 
-/// A program that is killed on drop.
-struct Watcher(Child);
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        let _gone = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
 impl Watcher {
     /// Returns the processor time in milliseconds per second without input.
-    fn idle(&self, size: &Size) -> f64 {
+    pub(crate) fn idle(&self, size: &Size) -> f64 {
         let watched = size.lasting(WATCHED);
         let before = processor_ms(self.0.id());
         std::thread::park_timeout(watched);
@@ -150,15 +136,7 @@ impl Watcher {
 
 /// Measures the time from a key to its frame, and the processor time without keys.
 fn in_a_terminal(team: &BenchTeam, size: &Size) -> [Vec<f64>; 2] {
-    let window = Winsize { ws_row: 50, ws_col: 160, ws_xpixel: 0, ws_ypixel: 0 };
-    let pty = openpty(Some(&window), None).unwrap();
-    let mut command = program(team, "top");
-    command.stdin(Stdio::from(pty.slave.try_clone().unwrap()));
-    command.stdout(Stdio::from(pty.slave.try_clone().unwrap())).stderr(Stdio::null());
-    let top = Watcher(command.spawn().unwrap());
-    drop((command, pty.slave));
-    let mut terminal = File::from(pty.master);
-    let mut screen = Frames { terminal: terminal.try_clone().unwrap(), printed: Vec::new() };
+    let (top, mut screen, mut terminal) = start(program(team, "top"));
     // The first frame shows the team.
     screen.next();
     std::thread::scope(|scope| {
@@ -185,28 +163,6 @@ fn in_a_terminal(team: &BenchTeam, size: &Size) -> [Vec<f64>; 2] {
     })
 }
 
-/// A reader of the frames of a program.
-struct Frames {
-    terminal: File,
-    printed: Vec<u8>,
-}
-
-impl Frames {
-    /// Reads until a frame is complete.
-    fn next(&mut self) {
-        let mut bytes = [0; 4096];
-        loop {
-            let end = self.printed.windows(FRAME_END.len()).position(|it| it == FRAME_END);
-            if let Some(end) = end {
-                self.printed.drain(..end + FRAME_END.len());
-                return;
-            }
-            let count = self.terminal.read(&mut bytes).unwrap();
-            self.printed.extend_from_slice(bytes.get(..count).unwrap());
-        }
-    }
-}
-
 /// The measurements of the page.
 struct Page {
     idle: f64,
@@ -214,7 +170,8 @@ struct Page {
     update: f64,
 }
 
-fn in_a_browser(team: &BenchTeam, size: &Size) -> Page {
+/// Starts the page. Returns it with its events, after the initial state of the team.
+pub(crate) fn start_page(team: &BenchTeam) -> (Watcher, BufReader<TcpStream>) {
     let mut child =
         program(team, "web").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut first = String::new();
@@ -225,8 +182,12 @@ fn in_a_browser(team: &BenchTeam, size: &Size) -> Page {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "GET /events{query} HTTP/1.1\r\nhost: {host}\r\n\r\n").unwrap();
     let mut events = BufReader::new(stream);
-    // The initial state of the team.
     next_event(&mut events);
+    (web, events)
+}
+
+fn in_a_browser(team: &BenchTeam, size: &Size) -> Page {
+    let (web, mut events) = start_page(team);
     std::thread::park_timeout(size.lasting(REST));
     let idle = web.idle(size);
     let bus = bus(&team.dir, Fsync::Always);
