@@ -84,7 +84,8 @@ fn two_members_at_the_same_time_play_again_without_a_difference_twice() {
             calls(
                 "alice",
                 &[
-                    bash("echo one >> list"),
+                    // The lead starts bob while alice is at work already.
+                    bash("until test -e bob; do sleep 0.05; done; echo one >> list"),
                     ("send_message", json!({ "to": "bob", "content": "go on" })),
                     ("create_task", json!({ "subject": "by alice" })),
                 ],
@@ -93,7 +94,7 @@ fn two_members_at_the_same_time_play_again_without_a_difference_twice() {
             calls("alice", &[("send_message", json!({ "to": "lead", "content": "both" }))]),
             says("alice", "done"),
             says("alice", "bye"),
-            calls("bob", &[("create_task", json!({ "subject": "by bob" }))]),
+            calls("bob", &[bash("touch bob"), ("create_task", json!({ "subject": "by bob" }))]),
             calls("bob", &[bash("until grep -qs one list; do sleep 0.05; done; echo two >> list")]),
             says("bob", "written"),
             says("bob", "bye"),
