@@ -451,6 +451,37 @@ fn the_two_commands_of_the_readme() {
     assert_eq!(read(&team.path(".gitignore")), read(&root().join(".team/.gitignore")));
 }
 
+/// The programs, the packages and the documents have one version, and the workflow makes and tries the packages.
+#[test]
+fn the_packages_have_the_version_of_the_program() {
+    let asked = Command::new(root().join("scripts/package")).arg("--version").output().unwrap();
+    let version = String::from_utf8_lossy(&asked.stdout).trim().replace("+changed", "");
+    assert_eq!(version, env!("CARGO_PKG_VERSION"));
+    assert!(read(&root().join("host/Cargo.toml")).contains(&format!("\nversion = \"{version}\"")));
+    for name in ["README.md", "docs/manual.md"] {
+        let is_named = read(&root().join(name)).contains(&format!("agent-team_{version}-1_"));
+        assert!(is_named, "{name} names no package of {version}");
+    }
+    let workflow = read(&root().join(".github/workflows/ci.yml"));
+    for command in [".ci/run", "scripts/package", "scripts/package-test"] {
+        let is_run = workflow.lines().any(|line| line.trim() == format!("run: {command}"));
+        assert!(is_run, "no step of the workflow is {command}");
+    }
+}
+
+/// Each script has a row in the list of scripts.
+#[test]
+fn every_script_is_listed() {
+    let list = read(&root().join("scripts/README.md"));
+    let entries = std::fs::read_dir(root().join("scripts")).unwrap().map(|entry| entry.unwrap());
+    for entry in entries.filter(|entry| entry.path().is_file()) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let row = if name.starts_with("sdk-check-") { "sdk-check-*.py" } else { &name };
+        let is_listed = list.contains(&format!("`{row}`")) || name == "README.md";
+        assert!(is_listed, "scripts/README.md does not list {name}");
+    }
+}
+
 #[test]
 fn the_layer_table_is_the_one_that_is_checked() {
     let architecture = read(&root().join("ARCHITECTURE.md"));
