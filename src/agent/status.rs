@@ -14,7 +14,7 @@ use crate::wire::chat::Usage;
 use crate::wire::limits::ACTIVITY_PERIOD;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::PermissionMode;
-use crate::wire::roster::{ExitCause, LastExit, Lead, Member, Roster, Status, UsageCount};
+use crate::wire::roster::{ExitCause, LastExit, Lead, Member, Status, UsageCount};
 use crate::wire::{AgentName, WallTime};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -235,9 +235,7 @@ impl StatusReporter {
             (self.dir.clone(), self.name.clone(), self.incarnation.clone());
         self.writing = Some(spawn_blocking(move || {
             // The status need not survive a power cut, because the agent does not either.
-            roster::update(&dir, Fsync::Never, |roster| {
-                show(roster, &name, &incarnation, &shown, now);
-            })?;
+            show(&dir, &name, &incarnation, &shown, now)?;
             Ok(shown)
         }));
     }
@@ -263,18 +261,28 @@ fn log_error(done: Result<(), StoreError>) {
 
 /// Changes the agent's entry. An entry of another incarnation is left alone. The table in [`lifecycle`] decides
 /// the new status from the entry's status and the report.
-fn show(roster: &mut Roster, name: &AgentName, incarnation: &str, shown: &Shown, now: WallTime) {
+fn show(
+    dir: &TeamDir,
+    name: &AgentName,
+    incarnation: &str,
+    shown: &Shown,
+    now: WallTime,
+) -> Result<(), StoreError> {
     let told = if name.is_lead() {
-        let lead = roster.lead.as_mut().filter(|lead| lead.incarnation == incarnation);
-        lead.map(|lead| show_lead(lead, shown, now))
+        roster::update(dir, Fsync::Never, |roster| {
+            let lead = roster.lead.as_mut().filter(|lead| lead.incarnation == incarnation);
+            lead.map(|lead| show_lead(lead, shown, now))
+        })?
     } else {
-        let member = roster.member_mut(name.as_str());
-        let member = member.filter(|member| member.incarnation == incarnation);
-        member.map(|member| show_member(member, shown, now))
+        roster::update_member(dir, name, Fsync::Never, |member| {
+            let member = member.filter(|member| member.incarnation == incarnation);
+            member.map(|member| show_member(member, shown, now))
+        })?
     };
     if let Some(Err(why)) = told {
         tracing::warn!(%name, %why, "the status was not reported");
     }
+    Ok(())
 }
 
 fn show_lead(lead: &mut Lead, shown: &Shown, now: WallTime) -> Result<(), IllegalTransition> {

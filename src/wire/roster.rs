@@ -2,6 +2,10 @@
 //!
 //! The roster is a view: the life lock of a member decides whether the member is alive.
 
+mod member_text;
+
+pub(crate) use member_text::member_text;
+
 use super::activity::Activity;
 use super::chat::Usage;
 use super::isolation::ClonePlace;
@@ -10,11 +14,7 @@ use super::role::folded;
 use super::sandbox::SandboxEntry;
 use super::words::words;
 use super::{FORMAT_VERSION, WallTime, WithUnknownFields};
-use serde::ser::Error;
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
-use std::sync::LazyLock;
+use serde::{Deserialize, Serialize};
 
 /// The contents of `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct Roster {
     /// The lead; `None` until the first one has started.
     pub lead: Option<WithUnknownFields<Lead>>,
     /// The other members, in the order in which they joined.
-    #[serde(serialize_with = "members_in_lines")]
+    #[serde(serialize_with = "member_text::serialize_members")]
     pub members: Vec<WithUnknownFields<Member>>,
 }
 
@@ -42,37 +42,6 @@ impl Default for Roster {
             lead: None,
             members: Vec::new(),
         }
-    }
-}
-
-/// The entry of a member that has only its name.
-static BARE_MEMBER: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-    let bare = serde_json::to_value(Member::default());
-    bare.ok().and_then(|bare| bare.as_object().cloned()).unwrap_or_default()
-});
-
-/// Writes the members. Those of other hosts, of whom there may be thousands, are written in short: a line each, without the
-/// fields that have their defaults.
-fn members_in_lines<S: Serializer>(
-    members: &[WithUnknownFields<Member>],
-    out: S,
-) -> Result<S::Ok, S::Error> {
-    out.collect_seq(members.iter().map(MemberLine))
-}
-
-struct MemberLine<'a>(&'a WithUnknownFields<Member>);
-
-impl Serialize for MemberLine<'_> {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        if self.0.host.is_none() {
-            return self.0.serialize(out);
-        }
-        let mut entry = serde_json::to_value(self.0).map_err(S::Error::custom)?;
-        if let Value::Object(fields) = &mut entry {
-            fields.retain(|key, value| BARE_MEMBER.get(key) != Some(value));
-        }
-        let line = serde_json::to_string(&entry).and_then(RawValue::from_string);
-        line.map_err(S::Error::custom)?.serialize(out)
     }
 }
 

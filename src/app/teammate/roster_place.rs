@@ -5,8 +5,8 @@ use crate::app::context::Context;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
 use crate::protocol::lifecycle;
-use crate::store::asynchronous::update_roster;
-use crate::store::{Fsync, TeamDir};
+use crate::store::asynchronous::{offload, update_roster};
+use crate::store::{Fsync, TeamDir, roster};
 use crate::wire::roster::{Member, Roster, StartedBy, UsageCount};
 use crate::wire::sandbox::SandboxEntry;
 use crate::wire::{AgentName, WithUnknownFields};
@@ -77,10 +77,13 @@ impl RosterPlace {
 /// the life lock was taken.
 async fn check_entry(team: &TeamDir, options: &TeammateOptions) -> Result<UsageCount, Failure> {
     let (name, incarnation) = (options.name.clone(), options.handshake.incarnation.clone());
-    let usage = move |roster: &mut WithUnknownFields<Roster>| {
-        expected_entry(roster, name.as_str(), &incarnation)
+    let dir = team.clone();
+    let usage = move || {
+        roster::update_member(&dir, &name, Fsync::Never, |member| {
+            expected_entry(member.map(|it| &**it), &incarnation)
+        })
     };
-    update_roster(team, Fsync::Never, usage).await?.ok_or_else(|| {
+    offload(usage).await?.ok_or_else(|| {
         let what = format!("{} cannot join", options.name);
         let why = "it was stopped, or started again, before it was ready";
         Failure::new(Exit::InUse, what, why, "start it again")
@@ -88,9 +91,9 @@ async fn check_entry(team: &TeamDir, options: &TeammateOptions) -> Result<UsageC
 }
 
 /// Returns the usage of a spawned teammate; `None` if its entry is over or belongs to another incarnation.
-fn expected_entry(roster: &Roster, name: &str, incarnation: &str) -> Option<UsageCount> {
-    let is_ours = |member: &Member| member.incarnation == incarnation && !member.status.is_over();
-    roster.member(name).filter(|member| is_ours(member)).map(|member| member.usage)
+fn expected_entry(member: Option<&Member>, incarnation: &str) -> Option<UsageCount> {
+    let is_ours = |member: &&Member| member.incarnation == incarnation && !member.status.is_over();
+    member.filter(is_ours).map(|member| member.usage)
 }
 
 /// The entry of a member that was started by hand.
@@ -150,18 +153,16 @@ fn entry_of(context: &Context, options: &TeammateOptions) -> HandEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::WallTime;
     use crate::wire::roster::Status;
 
     #[test]
     fn a_spawned_teammate_joins_only_while_its_entry_stands() {
-        let mut roster = Roster::default();
-        assert_eq!(expected_entry(&roster, "alice", "one"), None);
-        let member = roster.enter("alice", WallTime::default());
-        (member.incarnation, member.status) = ("one".into(), Status::Starting);
-        assert!(expected_entry(&roster, "alice", "one").is_some());
-        assert_eq!(expected_entry(&roster, "alice", "two"), None, "another incarnation");
-        roster.enter("alice", WallTime::default()).status = Status::Shutdown;
-        assert_eq!(expected_entry(&roster, "alice", "one"), None, "stopped meanwhile");
+        assert_eq!(expected_entry(None, "one"), None);
+        let (incarnation, status) = ("one".into(), Status::Starting);
+        let mut member = Member { status, incarnation, ..Member::default() };
+        assert!(expected_entry(Some(&member), "one").is_some());
+        assert_eq!(expected_entry(Some(&member), "two"), None, "another incarnation");
+        member.status = Status::Shutdown;
+        assert_eq!(expected_entry(Some(&member), "one"), None, "stopped meanwhile");
     }
 }

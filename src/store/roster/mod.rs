@@ -4,6 +4,7 @@
 //! else from the life locks. `protocol::lifecycle` decides which statuses follow each other.
 
 mod cached;
+mod found_entry;
 mod parts;
 mod reading;
 
@@ -13,15 +14,16 @@ pub(crate) use parts::{MemberStandings, OwnAgents, Standing};
 pub use reading::read;
 
 use super::file::atomic::{Fsync, pretty_json, replace, sync_data, sync_parent};
-use super::file::lock::exclusive;
+use super::file::lock::{Held, exclusive};
 use super::file::read::quarantine;
 use super::process::liveness::{Liveness, probe};
 use super::{StoreError, TeamDir};
-use crate::os::file::{Access, open};
+use crate::os::file::{Access, At, open};
 use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::roster::{Member, Roster, Status};
 use crate::wire::{AgentName, FORMAT_VERSION, WithUnknownFields};
+use found_entry::FoundEntry;
 use reading::{Loaded, copy, fresh, load, repaired};
 
 /// Returns the status of a member as readers show it: that of `LifecycleEvent::FoundDead` if its life
@@ -56,10 +58,44 @@ pub fn update<R>(
     fsync: Fsync,
     change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R,
 ) -> Result<R, StoreError> {
-    dir.is_still_there()?;
+    let _held = lock(dir)?;
+    update_locked(dir, fsync, change)
+}
+
+/// Like [`update`], for the entry of one member; `None` if it has none. A large team is changed often: the entries of the
+/// others are not parsed.
+pub(crate) fn update_member<R>(
+    dir: &TeamDir,
+    name: &AgentName,
+    fsync: Fsync,
+    change: impl FnOnce(Option<&mut WithUnknownFields<Member>>) -> R,
+) -> Result<R, StoreError> {
+    let _held = lock(dir)?;
     let path = dir.config();
+    let Some(mut found) = FoundEntry::load(&path, name)? else {
+        return update_locked(dir, fsync, |roster| change(roster.member_mut(name.as_str())));
+    };
+    let incarnation = incarnation_of(&found.entry);
+    let answer = change(Some(&mut found.entry));
+    let is_other = incarnation != incarnation_of(&found.entry);
+    let (before, after) = found.texts().at(&path)?;
+    store(dir, fsync, &before, &after, is_other)?;
+    Ok(answer)
+}
+
+fn lock(dir: &TeamDir) -> Result<Held, StoreError> {
+    dir.is_still_there()?;
     let held = exclusive(&dir.config_lock(), LOCK_TIMEOUT)?;
     crate::store::failpoint::hit("config.locked");
+    Ok(held)
+}
+
+fn update_locked<R>(
+    dir: &TeamDir,
+    fsync: Fsync,
+    change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R,
+) -> Result<R, StoreError> {
+    let path = dir.config();
     let (mut roster, before) = match load::<WithUnknownFields<Roster>>(&path)? {
         Loaded::Missing => (fresh(dir), Vec::new()),
         Loaded::Good { roster, text } => {
@@ -76,18 +112,31 @@ pub fn update<R>(
     let incarnations_before = incarnations(&roster);
     let answer = change(&mut roster);
     let after = pretty_json(&roster, &path)?;
-    if after != before {
-        if incarnations(&roster) != incarnations_before {
-            // Not synced: the copy is for damage by hand edits. After a power cut the life locks suffice for a
-            // repair.
-            replace(&copy(&path), &after, Fsync::Never)?;
-        }
-        crate::store::failpoint::hit("config.copied");
-        replace(&path, &after, fsync)?;
-        crate::store::failpoint::hit("config.replaced");
-    }
-    drop(held);
+    store(dir, fsync, &before, &after, incarnations(&roster) != incarnations_before)?;
     Ok(answer)
+}
+
+/// Replaces the roster if it has changed, and its copy if the incarnations have.
+fn store(
+    dir: &TeamDir,
+    fsync: Fsync,
+    before: &[u8],
+    after: &[u8],
+    has_new_incarnations: bool,
+) -> Result<(), StoreError> {
+    if after == before {
+        return Ok(());
+    }
+    let path = dir.config();
+    if has_new_incarnations {
+        // Not synced: the copy is for damage by hand edits. After a power cut the life locks suffice for a
+        // repair.
+        replace(&copy(&path), after, Fsync::Never)?;
+    }
+    crate::store::failpoint::hit("config.copied");
+    replace(&path, after, fsync)?;
+    crate::store::failpoint::hit("config.replaced");
+    Ok(())
 }
 
 /// Makes the current roster durable. Takes no lock: a process that replaces the file meanwhile has read this
@@ -101,13 +150,18 @@ pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Returns the name and the incarnation of each entry, and whether it is over. [`update`] renews the copy only if
-/// these change.
-pub(super) fn incarnations(roster: &Roster) -> Vec<(String, String, bool)> {
-    let lead = roster.lead.iter().map(|lead| (&lead.name, &lead.incarnation, lead.status));
-    let members = roster.members.iter().map(|one| (&one.name, &one.incarnation, one.status));
-    let entries = lead.chain(members);
-    entries
-        .map(|(name, incarnation, status)| (name.clone(), incarnation.clone(), status.is_over()))
-        .collect()
+/// The name and the incarnation of an entry, and whether it is over.
+type Incarnation = (String, String, bool);
+
+/// Returns the incarnation of each entry. The copy of the roster is renewed only if these change.
+pub(super) fn incarnations(roster: &Roster) -> Vec<Incarnation> {
+    let lead = roster
+        .lead
+        .iter()
+        .map(|lead| (lead.name.clone(), lead.incarnation.clone(), lead.status.is_over()));
+    lead.chain(roster.members.iter().map(|member| incarnation_of(member))).collect()
+}
+
+fn incarnation_of(member: &Member) -> Incarnation {
+    (member.name.clone(), member.incarnation.clone(), member.status.is_over())
 }

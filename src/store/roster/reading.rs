@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a roster. A larger file counts as damaged, so that readers do not load it repeatedly.
-const MOST_BYTES: u64 = 16 * 1024 * 1024;
+pub(super) const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Reads the roster. A missing file yields the default; a damaged file yields its repaired contents, which are not
 /// written.
