@@ -5,7 +5,9 @@
 
 use super::conversations::index::{self, IndexedMail};
 use super::file::atomic::{Fsync, json_line, sync_folder, sync_parent};
-use super::file::jsonl::{Framed, LONGEST_LINE, Lines, Log, each_line, lines_between};
+use super::file::jsonl::{
+    Framed, LONGEST_LINE, Lines, Log, begin_of_last, each_line, last_line, lines_between,
+};
 use super::file::read::{known_if_there, numbered, open_if_there};
 use super::tail::Tail;
 use super::{StoreError, TeamDir};
@@ -23,6 +25,9 @@ use std::path::{Path, PathBuf};
 
 /// The file name ending of transcripts, including archived ones.
 const ENDING: &str = ".jsonl";
+
+/// The begin of a mail line that this program has written.
+const OWN_MAIL: &[u8] = br#"{"kind":"mail""#;
 
 /// The number of bytes at the end of a transcript in which its newest mail is looked for.
 const MAIL_BYTES: u64 = 64 * 1024;
@@ -302,15 +307,18 @@ pub(crate) fn first_incarnation_in(path: &Path) -> Result<Option<String>, StoreE
 
 /// Returns the model of the last session in the transcript of `name`; `None` if there is none.
 pub(crate) fn last_model(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
-    let mut last = None;
-    each_line(&dir.transcript(name), |line| {
-        if Line::may_be(line, "session")
-            && let Some(Line { entry: Entry::Session { model, .. }, .. }) = Line::read(line)
-        {
-            last = Some(model);
-        }
+    let path = dir.transcript(name);
+    let model_of = |line: &[u8]| {
+        let line = Line::may_be(line, "session").then(|| Line::read(line))??;
+        if let Entry::Session { model, .. } = line.entry { Some(model) } else { None }
+    };
+    let Some(last) = last_line(&path, |line| model_of(line).is_some())? else { return Ok(None) };
+    let mut model = None;
+    lines_between(&path, last, u64::MAX, |_, line| {
+        model = model_of(line);
+        ControlFlow::Break(())
     })?;
-    Ok(last)
+    Ok(model)
 }
 
 /// Moves the transcript of `name` to the archive and returns its new path; `None` if it is missing or empty. On an
@@ -426,6 +434,19 @@ impl TakenIn {
 /// Passes every mail line of a transcript to `meet`. Other lines are not parsed.
 pub(crate) fn each_mail(path: &Path, mut meet: impl FnMut(TakenIn)) -> Result<(), FileError> {
     each_line(path, |line| TakenIn::read(line).into_iter().for_each(&mut meet))
+}
+
+/// Passes the last mail lines of a transcript to `meet`, oldest first: at least `count`, or all.
+pub(crate) fn each_late_mail(
+    path: &Path,
+    count: usize,
+    mut meet: impl FnMut(TakenIn),
+) -> Result<(), FileError> {
+    let begin = begin_of_last(path, count, |line| line.starts_with(OWN_MAIL))?;
+    lines_between(path, begin, u64::MAX, |_, line| {
+        TakenIn::read(line).into_iter().for_each(&mut meet);
+        ControlFlow::Continue(())
+    })
 }
 
 pub(crate) fn mail_of(line: &[u8]) -> Option<Map<String, Value>> {

@@ -21,6 +21,7 @@ mod ops;
 mod registry;
 pub(crate) mod replay;
 mod requests;
+mod restorable;
 pub(crate) mod rules;
 mod search;
 mod served;
@@ -49,12 +50,12 @@ pub(crate) use ops::{
     CloneOf, CollectFuture, Ops, SpawnOrder, SubagentOps, SubagentOrder, TeamOps,
 };
 pub(crate) use registry::{Registry, TeamToolParts, ToolParts};
+pub(crate) use restorable::may_restore;
 pub(crate) use served::{Handout, HandoutFuture, MailHandout, ServedModel};
 
 use crate::store::TeamDir;
 use crate::wire::role::Role;
 use crate::wire::tool::{Audience, Effect, Purpose, Signal, SubjectArgument, ToolSpec};
-use memchr::memmem;
 use registry::{Registration, Tool as _};
 
 /// Lists the tools, and apart from what they do, their specs: a program that only looks names up, such as a relay, has no code of
@@ -146,12 +147,6 @@ pub(crate) fn find_similar(tool: &ToolSpec) -> impl Iterator<Item = &'static Too
     };
     let (name, is_one) = (tool.name, changes_files(tool));
     specs().filter(move |it| is_one && it.name != name && changes_files(it))
-}
-
-/// Whether the line of a result may have what a registry restores: the view of a file, or tools that were found.
-pub(crate) fn may_restore(line: &[u8]) -> bool {
-    let parts = ["\"file\":", "\"more_files\":", mcp::FOUND];
-    parts.iter().any(|part| memmem::find(line, part.as_bytes()).is_some())
 }
 
 /// Whether an agent in this role can complete tasks. A role without a file has every tool.

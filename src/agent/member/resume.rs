@@ -8,7 +8,7 @@ use crate::tools::{Call, may_restore};
 use crate::wire::message::{Message, Outcome};
 use crate::wire::permission::{Decision, DecisionOutcome};
 use crate::wire::transcript::{Entry, Line};
-use memchr::memmem;
+use memchr::memmem::Finder;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The separator of the parts of a note.
@@ -16,6 +16,21 @@ const BETWEEN: &str = "; ";
 
 /// The end of the part of a note about mail that was there before the start.
 const OLDER: &str = "older than this start";
+
+/// Returns the choice of the lines before the last summary that a member needs which is resumed, besides those of its conversation.
+fn needed_lines<'a>(
+    background: &'a BTreeSet<String>,
+    mail_of_subagents: Option<&'a str>,
+) -> impl Fn(&[u8]) -> bool + 'a {
+    let of_background: Vec<Finder<'_>> = background.iter().map(Finder::new).collect();
+    let of_subagents = mail_of_subagents.map(Finder::new);
+    move |line| {
+        let found = |it: &Finder<'_>| it.find(line).is_some();
+        Line::may_be(line, "mail") && of_subagents.as_ref().is_some_and(found)
+            || Line::may_be(line, "tool_result") && may_restore(line)
+            || of_background.iter().any(found)
+    }
+}
 
 impl Member {
     /// Reads the transcript into the memory and answers the calls that were cut off. Returns the calls that are
@@ -37,15 +52,12 @@ impl Member {
         let subagents = self.subagents.all.clone();
         let mut questions = BTreeMap::new();
         let (conversation, host) = (&mut self.conversation, &mut self.host);
-        let found = |line: &[u8], part: &str| memmem::find(line, part.as_bytes()).is_some();
-        let is_of_background = |line: &[u8]| background.iter().any(|id| found(line, id));
         let mail_of_subagents = subagents.as_ref().map(|it| it.mail_prefix());
-        let is_of_subagent =
-            |line: &[u8]| mail_of_subagents.as_ref().is_some_and(|it| found(line, it));
+        let is_needed = needed_lines(&background, mail_of_subagents.as_deref());
         let read = past::each_needed(
             self.context.bus.dir(),
             &self.context.me.name,
-            |line| may_restore(line) || is_of_background(line) || is_of_subagent(line),
+            is_needed,
             |Line { entry, .. }| {
                 conversation.remember(&entry);
                 if let Some(subagents) = &subagents {

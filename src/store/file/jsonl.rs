@@ -5,15 +5,16 @@ use super::atomic::{Fsync, sync_data, sync_parent};
 use super::read::{known_if_there, open_if_there};
 use crate::os::file::{Access, At, FileError, create_new, open};
 use crate::store::StoreError;
+use memchr::memchr;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::ops::ControlFlow;
+use std::io::{self, Write};
+use std::ops::{ControlFlow, Range};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The limits of the read buffer in bytes. Its size is that of the unread part of the file, since most batches of
-/// mail are small.
+/// The limits of the read buffer at first, in bytes. Its size is that of the unread part of the file, since most batches of
+/// mail are small; it grows to that of the longest line.
 const LEAST_AT_ONCE: usize = 512;
 const MOST_AT_ONCE: usize = 64 * 1024;
 
@@ -41,77 +42,107 @@ pub(crate) struct Framed<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// A part of a file, which is read without the position of its descriptor.
-#[derive(Debug)]
-struct FileRange {
-    file: File,
-    offset: u64,
-    end: u64,
-}
-
-impl Read for FileRange {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
-        let length = bytes.len().min(left);
-        let wanted = bytes.get_mut(..length).unwrap_or_default();
-        let read = if wanted.is_empty() { 0 } else { self.file.read_at(wanted, self.offset)? };
-        self.offset += read as u64;
-        Ok(read)
-    }
-}
-
-/// The lines of a file from an offset on, read one at a time.
+/// The lines of a file from an offset on, read one at a time, without the position of its descriptor.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    reader: BufReader<FileRange>,
+    file: File,
+    /// No byte from here on is read.
+    end: u64,
     limit: usize,
+    /// The offset of the next piece.
     offset: u64,
     inside_long_line: bool,
     buffer: Vec<u8>,
+    /// The part of the buffer that was read from the file and has no piece of it been returned yet.
+    ready: Range<usize>,
+    /// The place of the last piece in the buffer, without its newline.
+    last: Range<usize>,
 }
 
 impl Lines {
     /// Starts at `offset`. A line has at most `limit` bytes with its newline; longer lines are returned in chunks.
     pub(crate) fn from(file: File, offset: u64, limit: usize) -> io::Result<Self> {
         let size = file.metadata()?.len();
-        Ok(Self::of(FileRange { file, offset, end: u64::MAX }, size, limit))
+        Ok(Self::of(file, offset, size, u64::MAX, limit))
     }
 
     /// Like [`Self::from`], for a file of which no byte from `end` on is read.
     pub(crate) fn up_to(end: u64, file: File, offset: u64, limit: usize) -> Self {
-        Self::of(FileRange { file, offset, end }, end, limit)
+        Self::of(file, offset, end, end, limit)
     }
 
-    fn of(range: FileRange, size: u64, limit: usize) -> Self {
-        let offset = range.offset;
+    fn of(file: File, offset: u64, size: u64, end: u64, limit: usize) -> Self {
         let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let reader = BufReader::with_capacity(left.clamp(LEAST_AT_ONCE, MOST_AT_ONCE), range);
-        Self { reader, limit, offset, inside_long_line: false, buffer: Vec::new() }
+        let buffer = vec![0; left.clamp(LEAST_AT_ONCE, MOST_AT_ONCE)];
+        let (ready, last) = (0..0, 0..0);
+        Self { file, end, limit, offset, inside_long_line: false, buffer, ready, last }
     }
 
     /// Reads the next piece. A fragment is the last piece: later bytes belong to the same line.
     pub(crate) fn next(&mut self) -> io::Result<Option<Framed<'_>>> {
-        self.buffer.clear();
-        let limit = u64::try_from(self.limit).unwrap_or(u64::MAX);
-        let read = (&mut self.reader).take(limit).read_until(b'\n', &mut self.buffer)?;
-        if read == 0 {
+        let length = self.find()?;
+        let begin = self.ready.start;
+        (self.ready.start, self.last) = (begin + length, begin..begin + length);
+        if length == 0 {
             return Ok(None);
         }
         let offset = self.offset;
-        self.offset += u64::try_from(read).unwrap_or(u64::MAX);
-        let (piece, bytes) = match self.buffer.strip_suffix(b"\n") {
+        self.offset += length as u64;
+        let bytes = self.buffer.get(self.last.clone()).unwrap_or_default();
+        let (piece, bytes) = match bytes.strip_suffix(b"\n") {
             Some(line) if self.inside_long_line => (Piece::Chunk, line),
             Some(line) => (Piece::Line, line),
-            None if read == self.limit => (Piece::Chunk, self.buffer.as_slice()),
-            None => (Piece::Fragment, self.buffer.as_slice()),
+            None if length == self.limit => (Piece::Chunk, bytes),
+            None => (Piece::Fragment, bytes),
         };
-        self.inside_long_line = !self.buffer.ends_with(b"\n");
+        self.inside_long_line = bytes.len() == length;
+        self.last.end = begin + bytes.len();
         Ok(Some(Framed { piece, offset, bytes }))
+    }
+
+    /// Reads until the next piece is in the buffer. Returns its length with the newline; 0 at the end of the file.
+    fn find(&mut self) -> io::Result<usize> {
+        let mut searched = 0;
+        loop {
+            let ready = self.buffer.get(self.ready.clone()).unwrap_or_default();
+            let ready = ready.get(..self.limit).unwrap_or(ready);
+            if let Some(at) = memchr(b'\n', ready.get(searched..).unwrap_or_default()) {
+                return Ok(searched + at + 1);
+            }
+            searched = ready.len();
+            if searched == self.limit || !self.fill()? {
+                return Ok(searched);
+            }
+        }
+    }
+
+    /// Reads more bytes. Returns whether there were any.
+    fn fill(&mut self) -> io::Result<bool> {
+        if self.ready.start > 0 {
+            self.buffer.copy_within(self.ready.clone(), 0);
+            self.ready = 0..self.ready.len();
+        }
+        if self.ready.end == self.buffer.len() {
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+        let position = self.offset + self.ready.len() as u64;
+        let left = usize::try_from(self.end.saturating_sub(position)).unwrap_or(usize::MAX);
+        let free = self.buffer.get_mut(self.ready.end..).unwrap_or_default();
+        let length = free.len().min(left);
+        let wanted = free.get_mut(..length).unwrap_or_default();
+        let read = loop {
+            match self.file.read_at(wanted, position) {
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        self.ready.end += read;
+        Ok(read > 0)
     }
 
     /// Returns the last piece without its newline.
     pub(crate) fn line(&self) -> &[u8] {
-        self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer)
+        self.buffer.get(self.last.clone()).unwrap_or_default()
     }
 
     pub(crate) fn offset(&self) -> u64 {
@@ -192,6 +223,26 @@ pub(crate) fn last_line_before(
         end = begin;
     }
     Ok(None)
+}
+
+/// Returns an offset from which on there are `count` whole lines that are meant, or few more; 0 if there are fewer. The file is read
+/// from its end.
+pub(crate) fn begin_of_last(
+    path: &Path,
+    count: usize,
+    is_meant: impl Fn(&[u8]) -> bool,
+) -> Result<u64, FileError> {
+    let mut end = known_if_there(path)?.map_or(0, |known| known.len());
+    let mut missing = count;
+    while end > 0 && missing > 0 {
+        let begin = end.saturating_sub(BACKWARD_BYTES);
+        lines_between(path, begin, end, |_, line| {
+            missing = missing.saturating_sub(usize::from(is_meant(line)));
+            ControlFlow::Continue(())
+        })?;
+        end = begin;
+    }
+    Ok(end)
 }
 
 /// Like [`each_piece`], for an open file.
@@ -376,6 +427,32 @@ mod tests {
         };
         last_line(file.path(), count).unwrap();
         assert!(read.get() <= BACKWARD_BYTES, "no more than the end was read: {}", read.get());
+    }
+
+    #[test]
+    fn the_last_lines_that_are_meant_begin_at_the_offset_that_is_returned() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let line = |number: usize| {
+            let kind = if number.is_multiple_of(3) { "mail" } else { "note" };
+            // Some lines are longer than the parts that are read.
+            let filler = if number.is_multiple_of(10) { 1_500_000 } else { 100_000 };
+            format!("{kind} {}\n", "x".repeat(filler))
+        };
+        let text: String = (0..30).map(line).collect();
+        file.as_file().write_all(text.as_bytes()).unwrap();
+        let is_mail = |line: &[u8]| line.starts_with(b"mail");
+        for count in [0, 1, 2, 5, 9, 10, 11] {
+            let begin = begin_of_last(file.path(), count, is_mail).unwrap();
+            let mut found = 0;
+            lines_between(file.path(), begin, u64::MAX, |_, line| {
+                found += usize::from(is_mail(line));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            // A part has at most ten lines.
+            assert!((count.min(10)..=count + 4).contains(&found), "{count}: {found}");
+            assert_eq!(begin == 0, count >= 10, "{count}");
+        }
     }
 
     proptest! {

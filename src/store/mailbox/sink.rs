@@ -6,8 +6,9 @@
 
 use crate::os::file::FileError;
 use crate::store::relay::positions::each_position;
-use crate::store::transcript::{TakenIn, Transcript, each_mail, latest_archives};
+use crate::store::transcript::{TakenIn, Transcript, each_late_mail, each_mail, latest_archives};
 use crate::store::{Fsync, StoreError, TeamDir};
+use crate::wire::limits::DEDUP_MESSAGES;
 use crate::wire::seal::Verification;
 use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value};
@@ -105,8 +106,15 @@ impl MailSink for Transcript {
             KnownPart::Current => Vec::new(),
             KnownPart::All(oldest) => latest_archives(dir, name, oldest)?,
         };
-        for conversation in archived.into_iter().chain([dir.transcript(name)]) {
+        for conversation in archived {
             each_delivered_in(&conversation, meet)?;
+        }
+        let current = dir.transcript(name);
+        if let KnownPart::All(Some(_)) = part {
+            each_delivered_in(&current, meet)?;
+        } else {
+            // There is no claim, and no more messages are remembered.
+            each_late_mail(&current, DEDUP_MESSAGES, |mail| meet(&delivered(&mail)))?;
         }
         if let KnownPart::All(Some(_)) = part {
             // The agent may have been on another host before: then the relay has taken in lines of these claims.
@@ -144,7 +152,9 @@ pub(crate) fn each_delivered_in(
     conversation: &Path,
     meet: &mut dyn FnMut(&Delivered<'_>),
 ) -> Result<(), FileError> {
-    each_mail(conversation, |TakenIn { batch_id, offset, message, .. }| {
-        meet(&Delivered { batch_id: &batch_id, offset, message: Some(&message) });
-    })
+    each_mail(conversation, |mail| meet(&delivered(&mail)))
+}
+
+fn delivered(mail: &TakenIn) -> Delivered<'_> {
+    Delivered { batch_id: &mail.batch_id, offset: mail.offset, message: Some(&mail.message) }
 }
