@@ -62,7 +62,7 @@ impl Tally {
 }
 
 fn of_mailbox(run: Run) -> Finding {
-    let kills = run.of(500, 2_000, 20_000);
+    let kills = run.of(500, 2_000, 100_000);
     let storms: Vec<u64> = (0..u64::from(kills / STORM)).collect();
     let mut all = Tally::default();
     for several in storms.chunks(AT_ONCE) {
