@@ -7,7 +7,7 @@ use crate::support::child_process::{
     ChildProcess, Job, line, policy, start_armed, team, was_killed,
 };
 use crate::support::harness::Team;
-use crate::support::history::{Fault, Sent, Taken, check_history, finish, sent, taken_in};
+use crate::support::history::{Fault, Sent, Taken, check_history, finish_kills, sent, taken_in};
 use crate::support::terminal::Terminal;
 use agent_team::store::{Fsync, TeamDir, inbox};
 use agent_team::wire::AgentName;
@@ -47,6 +47,8 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
 #[derive(Debug, Default)]
 struct Tally {
     acked: u64,
+    /// The number of messages that are kept with the dead letters: five readers in a row were killed during their delivery.
+    quarantined: u64,
     faults: Vec<Fault>,
 }
 
@@ -57,7 +59,12 @@ impl Tally {
             None => "none".to_owned(),
             Some(first) => format!("{} faults, first {first:?}", self.faults.len()),
         };
-        Finding::new(measure, NONE, &format!("{faults} among {} acknowledged", self.acked), verdict)
+        let kept = match self.quarantined {
+            0 => String::new(),
+            kept => format!("; {kept} kept as dead letters after five kills in a row"),
+        };
+        let result = format!("{faults} among {} acknowledged{kept}", self.acked);
+        Finding::new(measure, NONE, &result, verdict)
     }
 }
 
@@ -72,6 +79,7 @@ fn of_mailbox(run: Run) -> Finding {
             for storm in storms.collect::<Vec<_>>() {
                 let tally = storm.join().unwrap();
                 all.acked += tally.acked;
+                all.quarantined += tally.quarantined;
                 all.faults.extend(tally.faults);
             }
         });
@@ -116,11 +124,28 @@ fn storm(rng: &mut Rng) -> Tally {
         }
     }
     children.iter_mut().for_each(ChildProcess::kill);
-    finish(&dir);
+    let kept = finish_kills(&dir);
     let sent: BTreeMap<String, Sent> =
         senders.iter().map(|from| ((*from).to_owned(), sent(&log(from)))).collect();
     let acked = sent.values().map(|sent| sent.acked).sum();
-    Tally { acked, faults: check_history(&sent, &taken_in(&dir, "alice")) }
+    let mut taken = taken_in(&dir, "alice");
+    let quarantined = add_quarantined(&mut taken, kept);
+    Tally { acked, quarantined, faults: check_history(&sent, &taken) }
+}
+
+/// Puts the quarantined messages that were not delivered where they belong in the order of their senders. Returns their number.
+fn add_quarantined(taken: &mut Vec<Taken>, quarantined: Vec<Taken>) -> u64 {
+    let mut count = 0;
+    for message in quarantined {
+        let of_sender = |other: &&Taken| other.from == message.from;
+        if !taken.iter().filter(of_sender).any(|other| other.n == message.n) {
+            let is_later = |other: &Taken| other.from == message.from && other.n > message.n;
+            let place = taken.iter().position(is_later).unwrap_or(taken.len());
+            taken.insert(place, message);
+            count += 1;
+        }
+    }
+    count
 }
 
 /// Kills a lead at its terminal at random moments while it gets mail. Each lead begins a new conversation. All
@@ -165,7 +190,8 @@ fn of_lead(run: Run) -> Finding {
     team.wait_no_process();
     let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: acked, acked })]);
     let faults = check_history(&sent, &everything_taken(&team, &dir));
-    Tally { acked, faults }.finding(&format!("{kills} kills -9 of a lead that is written to"))
+    Tally { acked, quarantined: 0, faults }
+        .finding(&format!("{kills} kills -9 of a lead that is written to"))
 }
 
 /// The mail of all conversations of the lead, in order.
