@@ -4,6 +4,7 @@
 //! test program without the usual harness calls [`work`] in `main`. A child reports in files, or in lines on
 //! stdout that begin with `>`.
 
+use agent_team::bus::{Bus, MailLimits, Outgoing};
 use agent_team::store::inbox::{self, Priority, SendPolicy};
 use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::mailbox::{Drained, MailPolicy, Mailbox, SettleResult};
@@ -32,7 +33,7 @@ pub(crate) enum Job {
     /// Sends `from:0`, `from:1`, …, and repeats a send with an unknown outcome.
     Send { to: String, from: String, log: PathBuf, count: u64, fsync: bool },
     /// Owns a mailbox and drains it until stdin is closed.
-    Read { name: String, settle: bool },
+    Read { name: String, settle: bool, fsync: bool },
     /// Takes the life lock of a name, reports the outcome, and holds it until stdin is closed.
     Live { name: String },
     /// Takes a lock and sends itself SIGSTOP.
@@ -175,7 +176,7 @@ pub(crate) fn work() -> bool {
     let dir = TeamDir::open(&order.team).unwrap();
     match order.job {
         Job::Send { to, from, log, count, fsync } => send(&dir, &to, &from, &log, count, fsync),
-        Job::Read { name, settle } => read(&dir, &name, settle),
+        Job::Read { name, settle, fsync } => read(&dir, &name, settle, fsync),
         Job::Live { name } => live(&dir, &name),
         Job::StopWithLock { path } => {
             let held = lock::exclusive(&path, Duration::from_secs(5)).unwrap();
@@ -283,16 +284,16 @@ impl DerefMut for Owner {
 }
 
 pub(crate) fn open(dir: &TeamDir, name: &str) -> Owner {
-    open_with(dir, name, Arc::new(SystemClock))
+    open_with(dir, name, Fsync::Always, Arc::new(SystemClock))
 }
 
-pub(crate) fn open_with(dir: &TeamDir, name: &str, clock: SharedClock) -> Owner {
+pub(crate) fn open_with(dir: &TeamDir, name: &str, fsync: Fsync, clock: SharedClock) -> Owner {
     let name = AgentName::mailbox(name).unwrap();
     let life = LifeLock::take(dir, &name, LifeRecord::of_this_process()).unwrap();
     let transcript = Transcript::open(dir, &name).unwrap();
-    let policy = MailPolicy { fsync: Fsync::Always, max_content: 262_144 };
+    let policy = MailPolicy { fsync, max_content: 262_144 };
     let keyring = Arc::new(Keyring::new(dir.clone()));
-    keyring.own(&name, Fsync::Always).unwrap();
+    keyring.own(&name, fsync).unwrap();
     let mailbox = Mailbox::open(dir, &life, transcript, policy, clock, keyring).unwrap();
     Owner { mailbox, _life: life }
 }
@@ -320,15 +321,17 @@ fn send(dir: &TeamDir, to: &str, from: &str, log: &Path, count: u64, fsync: bool
 }
 
 fn flood(dir: &TeamDir, to: &str, from: &str, count: u64) {
-    let to = AgentName::mailbox(to).unwrap();
-    let policy = SendPolicy { capacity: u64::MAX, ..policy(Fsync::Never) };
+    let from = AgentName::member(from).unwrap();
+    let limits = MailLimits { fsync: Fsync::Never, inbox_bytes: u64::MAX, ..MailLimits::default() };
+    let bus = Bus::new(dir.clone(), limits, Arc::new(SystemClock));
     println!("> ready");
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     let mut longest = Duration::ZERO;
     for n in 0..count {
-        let line = line(from, n, 200);
+        let id = Some(format!("{from}:{n}"));
+        let message = Outgoing { id, ..Outgoing::text(content(from.as_str(), n, 200)) };
         let begun = Instant::now();
-        inbox::append(dir, &to, line.as_bytes(), &policy).unwrap();
+        bus.send(&from, to, message).unwrap();
         longest = longest.max(begun.elapsed());
     }
     println!("> {}", longest.as_micros());
@@ -362,8 +365,9 @@ fn walk(dir: &TeamDir, steps: &str) {
     }
 }
 
-fn read(dir: &TeamDir, name: &str, settle: bool) {
-    let mut mailbox = open(dir, name);
+fn read(dir: &TeamDir, name: &str, settle: bool, fsync: bool) {
+    let fsync = if fsync { Fsync::Always } else { Fsync::Never };
+    let mut mailbox = open_with(dir, name, fsync, Arc::new(SystemClock));
     let mut done = false;
     loop {
         while !mailbox.drain().unwrap().is_empty() {}

@@ -113,7 +113,7 @@ pub(crate) fn finish(dir: &TeamDir) {
 /// Drains alice's inbox, then asserts that no claim is left. Returns the messages of the claims that were quarantined, because five
 /// readers in a row were killed during their delivery. A part of them may have been delivered before.
 pub(crate) fn finish_kills(dir: &TeamDir) -> Vec<Taken> {
-    let job = Job::Read { name: "alice".into(), settle: true };
+    let job = Job::Read { name: "alice".into(), settle: true, fsync: true };
     assert!(start(dir, job).wait().success());
     let alice = AgentName::member("alice").unwrap();
     assert!(!unread::is_unread(dir, &alice).unwrap());

@@ -91,7 +91,7 @@ fn storm(new: &NewDisk, rng: &mut Rng, cuts: u32, fsync: Fsync) -> Vec<Fault> {
         .collect();
     if fsync == Fsync::Always {
         // An owner always syncs, so the run without syncs has no owner.
-        children.push(start(&dir, Job::Read { name: "alice".into(), settle: false }));
+        children.push(start(&dir, Job::Read { name: "alice".into(), settle: false, fsync: true }));
     }
     let mut faults = Vec::new();
     for _ in 0..cuts {
@@ -132,7 +132,11 @@ fn freeze(child: &ChildProcess) {
 /// Lets alice drain her inbox on the copy, and checks the history.
 fn judge_copy(mount: &Path, known: &BTreeMap<String, Sent>) -> Vec<Fault> {
     let dir = TeamDir::open(&mount.join(".team")).unwrap();
-    assert!(start(&dir, Job::Read { name: "alice".into(), settle: false }).wait().success());
+    assert!(
+        start(&dir, Job::Read { name: "alice".into(), settle: false, fsync: true })
+            .wait()
+            .success()
+    );
     check_history(known, &taken_in(&dir, "alice"))
 }
 

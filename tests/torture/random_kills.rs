@@ -101,7 +101,7 @@ fn storm(rng: &mut Rng) -> Tally {
             count: u64::MAX,
             fsync: *from == "dora",
         },
-        None => Job::Read { name: "alice".into(), settle: false },
+        None => Job::Read { name: "alice".into(), settle: false, fsync: true },
     };
     // A failpoint may also kill a process.
     let points = MAIL.map(|(point, chance)| format!("{point}:{chance}")).join(",");

@@ -4,8 +4,9 @@ use crate::Run;
 use crate::card::{Finding, Verdict};
 use crate::support::child_process::{ChildProcess, Job, start, team};
 use crate::support::history::{Sent, check_history, finish, taken_in};
-use agent_team::store::{TeamDir, inbox};
+use agent_team::store::{Fsync, TeamDir, inbox, roster};
 use agent_team::wire::AgentName;
+use agent_team::wire::roster::{Member, Status};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,9 +14,9 @@ use std::time::{Duration, Instant};
 /// The target of R5, in messages a second.
 const TARGET_RATE: f64 = 60_000.0;
 
-fn owner(dir: &TeamDir) -> ChildProcess {
+fn owner(dir: &TeamDir, fsync: bool) -> ChildProcess {
     inbox::ensure(dir, &AgentName::member("alice").unwrap()).unwrap();
-    start(dir, Job::Read { name: "alice".into(), settle: false })
+    start(dir, Job::Read { name: "alice".into(), settle: false, fsync })
 }
 
 /// Checks alice's messages from senders that have all finished.
@@ -36,7 +37,13 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let writers: u64 = run.of(16, 64, 64);
     let each = run.of(200, 1_000, 100_000);
     let (_folder, dir) = team();
-    let mut owner = owner(&dir);
+    // A sender asks whether its recipient is on the roster and alive.
+    roster::update(&dir, Fsync::Never, |roster| {
+        let alice = Member { name: "alice".into(), status: Status::Idle, ..Member::default() };
+        roster.members.push(alice.into());
+    })
+    .unwrap();
+    let mut owner = owner(&dir, false);
     let names: Vec<String> = (0..writers).map(|n| format!("w{n}")).collect();
     let begin = |from: &String| {
         start(&dir, Job::Flood { to: "alice".into(), from: from.clone(), count: each })
@@ -69,7 +76,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
 pub(crate) fn of_shells(run: Run) -> Vec<Finding> {
     let each: u64 = run.of(1_000, 5_000, 25_000);
     let (_folder, dir) = team();
-    let mut owner = owner(&dir);
+    let mut owner = owner(&dir, true);
     let inbox = dir.inbox(&AgentName::member("alice").unwrap());
     let names: Vec<String> = (0..4).map(|n| format!("shell{n}")).collect();
     let mut shells: Vec<_> = names

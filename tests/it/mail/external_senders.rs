@@ -170,7 +170,9 @@ fn a_torn_line_is_sealed_off() {
         fsync: true,
     };
     assert!(start(&dir, job).wait().success());
-    assert!(start(&dir, Job::Read { name: "alice".into(), settle: true }).wait().success());
+    assert!(
+        start(&dir, Job::Read { name: "alice".into(), settle: true, fsync: true }).wait().success()
+    );
     let sent = BTreeMap::from([
         ("bob".to_owned(), Sent { begun: 2, acked: 2 }),
         ("carl".to_owned(), Sent { begun: 1, acked: 1 }),
@@ -311,7 +313,7 @@ fn lines_of_a_tail_that_runs_for_hours_arrive() {
     agent_team::store::inbox::ensure(&dir, &alice()).unwrap();
     let feed = folder.path().join("feed");
     write(&feed, "");
-    let mut owner = start(&dir, Job::Read { name: "alice".into(), settle: true });
+    let mut owner = start(&dir, Job::Read { name: "alice".into(), settle: true, fsync: true });
     let into = OpenOptions::new().append(true).open(dir.inbox(&alice())).unwrap();
     let tail = {
         // The command also keeps the file open, so it is dropped at the end of this block.
@@ -346,7 +348,7 @@ fn long_lines_written_in_pieces_damage_no_other_line() {
     let (folder, dir) = team();
     let inbox = dir.inbox(&alice());
     agent_team::store::inbox::ensure(&dir, &alice()).unwrap();
-    let mut owner = start(&dir, Job::Read { name: "alice".into(), settle: true });
+    let mut owner = start(&dir, Job::Read { name: "alice".into(), settle: true, fsync: true });
     let log = folder.path().join("log");
     let job = Job::Send {
         to: "alice".into(),

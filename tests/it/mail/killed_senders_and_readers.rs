@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 fn read_job() -> Job {
-    Job::Read { name: "alice".into(), settle: false }
+    Job::Read { name: "alice".into(), settle: false, fsync: true }
 }
 
 /// The failpoints of one kind.
@@ -55,7 +55,7 @@ fn an_owner_killed_at_any_failpoint_receives_once() {
         // The fragment in the middle becomes a dead letter.
         append(&inbox, [&line("bob", 0, 9), "{\n", &line("bob", 1, 9)].concat());
         let armed = format!("{point}:1");
-        let job = Job::Read { name: "alice".into(), settle: true };
+        let job = Job::Read { name: "alice".into(), settle: true, fsync: true };
         assert!(was_killed(start_armed(&dir, job, Some((&armed, 1))).wait()), "{point}");
         // A line is appended before the owner is started again, while its claim may be half-made.
         append(&inbox, line("bob", 2, 9));

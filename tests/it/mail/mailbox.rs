@@ -285,7 +285,12 @@ fn delivery_does_not_depend_on_the_clock() {
     }
     let (_folder, dir) = team();
     for life in 0..5_u8 {
-        let mut owner = open_with(&dir, "alice", Arc::new(Jumping(AtomicUsize::new(life.into()))));
+        let mut owner = open_with(
+            &dir,
+            "alice",
+            Fsync::Always,
+            Arc::new(Jumping(AtomicUsize::new(life.into()))),
+        );
         for n in 0..4 {
             send(&dir, &line("bob", u64::from(life) * 4 + n, 9));
             assert_eq!(contents(&mut owner).len(), 1);
